@@ -88,6 +88,11 @@ class DamagedError(_KindError):
 
     KIND = "damaged"
 
+    @classmethod
+    def of(cls, file: object, why: str) -> DamagedError:
+        """Return the error for a file, whose message ends with the reason."""
+        return cls(f"'{file}' is damaged: {why}", file=str(file))
+
 
 class FormatError(_KindError):
     """A file was written in a format newer than this release knows: use a newer release."""

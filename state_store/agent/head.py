@@ -12,7 +12,6 @@ One lock guards all of it, and each method leaves it consistent:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.agent.messages import Ages
@@ -94,13 +93,8 @@ class KnownRegistry:
         return self._registry
 
 
-@dataclass(frozen=True)
-class MergeStart:
-    """Start of a merge: the newest base and the deltas after it, if both are known."""
-
-    chain: Chain | None
-    base: LocalDatabase | None
-    deltas: Sequence[ChainDelta]
+MergeStart = tuple[LocalDatabase, Sequence[ChainDelta]]
+"""Start of a merge: a base, and the deltas after it."""
 
 
 class StoreHead:
@@ -262,28 +256,26 @@ class StoreHead:
 
     # ---- merge -------------------------------------------------------------------------------------------
 
-    def begin_merge(self, version: VersionId) -> MergeStart:
-        """Return the start of a merge of `version`, whose base is held until it is released."""
+    def begin_merge(self, version: VersionId) -> MergeStart | None:
+        """Return the newest base, which is held until it is released, and the deltas from it to `version`.
+
+        None: it is not known, or that version is not after it.
+        """
         with self._lock:
             chain, base = self._chain, self._newest
-            if base is not None and chain is not None:
-                deltas = chain.between(base.version, version)
-                if deltas is not None:
-                    self._hold(base)
-                    return MergeStart(chain, base, deltas)
-            return MergeStart(chain, None, ())
+            deltas = None if chain is None or base is None else chain.between(base.version, version)
+            if base is None or deltas is None:
+                return None
+            self._hold(base)
+            return base, deltas
 
     def hold(self, base: LocalDatabase) -> None:
         """Keep a base until it is released as often as it was held."""
         with self._lock:
             self._hold(base)
 
-    def forget(self, base: LocalDatabase) -> None:
-        """Start no merge from this base any more, because it may be damaged."""
-        self.forget_directory(base.directory)
-
     def forget_directory(self, directory: Path) -> None:
-        """Forget the base in that directory, as `forget` does."""
+        """Start no merge from the base in that directory any more: it may be damaged, or is given up."""
         with self._lock:
             is_newest = self._newest is not None and self._newest.directory == directory
             unused = self._adopt(None) if is_newest else None

@@ -18,10 +18,12 @@ import logging
 import os
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from state_store.agent.jvm_connections import background
 from state_store.core.runtime import SYSTEM, Condition, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.storage.local_disk import local_disk_error
@@ -102,6 +104,32 @@ class Job(Protocol):
         Returns:
             The seconds that the thread pauses before it takes another job.
         """
+
+
+class BackgroundJob:
+    """Background work that ends in steps, each of which succeeds once, even if `end` is called again.
+
+    Args:
+        work: Does it.
+        ends: Are called one after the other when the work has ended, with its failure or None: the first
+            gives back what the job took, the second reports.
+    """
+
+    def __init__(self, work: Callable[[], object], *ends: Callable[[BaseException | None], object]) -> None:
+        self._work = work
+        self._ends = deque(ends)
+
+    def run(self) -> None:
+        """Do the work; its file requests are those of background work."""
+        with background():
+            self._work()
+
+    def end(self, failure: BaseException | None) -> float:
+        """Go on with the steps that have not succeeded yet."""
+        while self._ends:
+            self._ends[0](failure)
+            self._ends.popleft()
+        return 0.0
 
 
 class WorkerThreads:

@@ -84,7 +84,7 @@ def test_a_version_that_does_not_follow_is_not_stored(job: Job, monkeypatch) -> 
 @pytest.mark.parametrize("change", ["less", "more", "larger"])
 def test_a_database_with_other_files_is_damaged(job: Job, change: str) -> None:
     job.merge("full")
-    base = job.open_store.head.begin_merge(VersionId(job.version, job.id)).base
+    base, _ = job.open_store.head.begin_merge(VersionId(job.version, job.id))
     name, file = next(iter(base.files.items()))
     known = dict(base.files)
     if change == "less":

@@ -25,9 +25,14 @@ from logging import LoggerAdapter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Protocol, Union
 
-from state_store.agent.jvm_connections import background
 from state_store.agent.lazy.local_file import LocalFile
-from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, lower_priority
+from state_store.agent.supervision import (
+    BackgroundJob,
+    Job,
+    WorkerThreads,
+    as_state_store_error,
+    lower_priority,
+)
 from state_store.core.files.sparse import PAGE_BYTES
 from state_store.core.files.transfer import PART_BYTES, difference, fetch_part, parts_of
 from state_store.core.runtime import Runtime
@@ -323,7 +328,7 @@ class Prefetch:
 
     def _part(self) -> Job | None:
         file = next((file for file in self._order if file.parts), None)
-        return None if file is None else _Work(self, file, file.parts.pop(0))
+        return None if file is None else self._job(file, file.parts.pop(0))
 
     def _verification(self) -> Job | None:
         if not (self._is_complete or self._threads.bytes_per_s):
@@ -333,9 +338,31 @@ class Prefetch:
             return None
         file = self._order[states.index(FileState.FETCHED)]
         file.state = FileState.VERIFYING
-        return _Work(self, file, None)
+        return self._job(file, None)
 
     # ---- jobs, at work and at their end, without the lock ------------------------------------------------
+
+    def _job(self, file: FetchedFile, part: Part | None) -> Job:
+        """Return the job of a part of a file, or of its verification."""
+        is_done = False
+
+        def work() -> None:
+            nonlocal is_done
+            is_done = self._verify(file.local) if part is None else self._fetch(file.local, part)
+
+        def give_back(failure: BaseException | None) -> None:
+            with self._changed:
+                self._ended(file, part, failure, is_done=is_done and failure is None)
+
+        def report(failure: BaseException | None) -> None:
+            if failure is not None and file.state is FileState.FAILED:
+                self._found_damage(as_state_store_error(failure))
+            elif failure is not None and not isinstance(failure, StateStoreError):
+                error = as_state_store_error(failure)
+                self._log.warning(f"'{file.local.spec.path}' is fetched again later: {error}")
+            self._report()
+
+        return BackgroundJob(work, give_back, report)
 
     def _fetch(self, file: LocalFile, part: Part) -> bool:
         """Fetch what is missing of a part. Returns False if nobody needs it any more."""
@@ -364,8 +391,7 @@ class Prefetch:
                 return False
             raise
         if wrong is not None:
-            stored = f"{self._context.storage.location}/{file.spec.path}"
-            raise DamagedError(f"'{stored}' is damaged: {wrong}", file=stored)
+            raise DamagedError.of(f"{self._context.storage.location}/{file.spec.path}", wrong)
         self._context.cache.keep(file.spec.path, file.local)
         return True
 
@@ -408,33 +434,3 @@ class Prefetch:
     def _report(self) -> None:
         if not self.is_coming:
             self._settled()
-
-
-class _Work:
-    """A job: a part of a file, or its verification. Its state is given back before anybody is told."""
-
-    def __init__(self, prefetch: Prefetch, file: FetchedFile, part: Part | None) -> None:
-        self._prefetch = prefetch
-        self._file = file
-        self._part = part
-        self._is_done = False
-        self._is_given_back = False
-
-    def run(self) -> None:
-        prefetch, local, part = self._prefetch, self._file.local, self._part
-        with background():
-            self._is_done = prefetch._verify(local) if part is None else prefetch._fetch(local, part)
-
-    def end(self, failure: BaseException | None) -> float:
-        prefetch, file = self._prefetch, self._file
-        with prefetch._changed:
-            if not self._is_given_back:
-                prefetch._ended(file, self._part, failure, is_done=self._is_done and failure is None)
-                self._is_given_back = True
-        if failure is not None and file.state is FileState.FAILED:
-            prefetch._found_damage(as_state_store_error(failure))
-        elif failure is not None and not isinstance(failure, StateStoreError):
-            error = as_state_store_error(failure)
-            prefetch._log.warning(f"'{file.local.spec.path}' is fetched again later: {error}")
-        prefetch._report()
-        return 0.0

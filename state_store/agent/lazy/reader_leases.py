@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from logging import LoggerAdapter
 from pathlib import Path
 from typing import Any
 
-from state_store.agent.jvm_connections import background
 from state_store.agent.lazy.remote_bases import RemoteBases
-from state_store.agent.supervision import WorkerThreads
+from state_store.agent.supervision import BackgroundJob, WorkerThreads
 from state_store.core.deletion.lease import ReaderLease, find_under_lease
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.workspace import discard
@@ -75,7 +75,7 @@ class LeaseRounds:
                 self._changed.notify_all()
                 self._workers.ensure(1)
 
-    def _take(self) -> _Round | None:
+    def _take(self) -> BackgroundJob | None:
         while True:
             self._stores = [store for store in self._stores if store.is_reading]
             if not self._stores:
@@ -84,23 +84,13 @@ class LeaseRounds:
             if self._is_asked or left_s <= 0:
                 self._is_asked = False
                 self._next_s = self._runtime.monotonic_s() + LOOK_S
-                return _Round(list(self._stores))
+                return BackgroundJob(partial(self._look, list(self._stores)))
             self._changed.wait(left_s)
 
-
-class _Round:
-    """A look at the readers of some stores."""
-
-    def __init__(self, stores: list[Readers]) -> None:
-        self._stores = stores
-
-    def run(self) -> None:
-        with background():
-            for store in self._stores:
-                store.look()
-
-    def end(self, failure: BaseException | None) -> float:
-        return 0.0
+    @staticmethod
+    def _look(stores: Iterable[Readers]) -> None:
+        for store in stores:
+            store.look()
 
 
 class Readers:

@@ -16,20 +16,21 @@ is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from state_store.agent.messages import MergedStore, OfferedBase, Skipped
+from state_store.agent.head import MergeStart
+from state_store.agent.messages import MergedStore, OfferedBase, Skipped, WaitingMerge
 from state_store.agent.open_store import OpenStore, always_lazy, restore_lazily
-from state_store.core.checkpoint.lineage import ChainDelta
+from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
-from state_store.core.checkpoint.stored_documents import Cause
+from state_store.core.checkpoint.stored_documents import Cause, Manifest
 from state_store.core.deletion.lease import Lease, read_newest_manifest
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.workspace import discard
 from state_store.core.settings.options import changed_texts
-from state_store.core.snapshots.context import LocalDatabase, StoreContext
+from state_store.core.snapshots.context import LocalDatabase
 from state_store.core.snapshots.merge import (
     FULL,
     INCREMENTAL,
@@ -87,13 +88,13 @@ class MergeLimits:
     pause_ms: int
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A request that waits: the reason in words, and the seconds left where time alone decides."""
+@dataclass
+class _Lane:
+    """The requests of a store of one sort: the one that waits, from when it may start, failures in a row."""
 
-    request: MergeRequest
-    why: str
-    ready_in_s: float | None
+    waiting: MergeRequest | None = None
+    not_before_s: float = 0.0
+    failures: int = 0
 
 
 @dataclass
@@ -101,16 +102,27 @@ class _StoreMerges:
     limits: MergeLimits
     group: Hashable
     order: int = 0
-    publishing: MergeRequest | None = None
-    ingest: MergeRequest | None = None
+    publishing: _Lane = field(default_factory=_Lane)
+    ingest: _Lane = field(default_factory=_Lane)
     running: MergeRequest | None = None
     awaited: bool = False
-    not_before_s: float = 0.0
-    ingest_not_before_s: float = 0.0
-    failures: int = 0
-    ingest_failures: int = 0
     is_removed: bool = False
     needs_files: bool = False
+
+    @property
+    def lanes(self) -> tuple[_Lane, _Lane]:
+        return self.publishing, self.ingest
+
+    @property
+    def failures(self) -> int:
+        return self.publishing.failures + self.ingest.failures
+
+    def lane_of(self, request: MergeRequest) -> _Lane:
+        return self.ingest if request.kind == INGEST else self.publishing
+
+    def drop(self) -> None:
+        """Drop the requests that wait."""
+        self.publishing.waiting = self.ingest.waiting = None
 
 
 class MergeQueue:
@@ -131,7 +143,8 @@ class MergeQueue:
         """Start nothing of the store any more; a running merge counts until it ends. Unknown is fine."""
         merges = self._stores.get(store)
         if merges is not None:
-            merges.is_removed, merges.publishing, merges.ingest = True, None, None
+            merges.is_removed = True
+            merges.drop()
             self._forget_if_over(store)
 
     def ask(self, store: int, request: MergeRequest) -> None:
@@ -139,16 +152,15 @@ class MergeQueue:
         merges = self._stores.get(store)
         if merges is None or merges.is_removed:
             return
-        if merges.publishing is None and merges.ingest is None:
+        if not any(lane.waiting for lane in merges.lanes):
             self._count += 1
             merges.order = self._count
-        if request.kind == INGEST:
-            moves = merges.ingest is not None and merges.ingest.moves
-            merges.ingest = replace(request, moves=request.moves or moves)
-        elif merges.publishing is not None and merges.publishing.kind == FULL:
-            merges.publishing = replace(merges.publishing, version=request.version)
+        lane = merges.lane_of(request)
+        before = lane.waiting
+        if before is not None and before.kind == FULL:
+            lane.waiting = replace(before, version=request.version)
         else:
-            merges.publishing = request
+            lane.waiting = replace(request, moves=request.moves or (before is not None and before.moves))
 
     def inherit(self, store: int, closed: int) -> None:
         """Give a store that asks for a merge the place of a closed provider of its location.
@@ -158,19 +170,18 @@ class MergeQueue:
         merges, old = self._stores.get(store), self._stores.get(closed)
         if merges is None or old is None:
             return
-        if old.publishing is not None:
+        own, inherited = merges.publishing, old.publishing
+        if inherited.waiting is not None:
             merges.order = min(merges.order, old.order)
-        merges.failures = max(merges.failures, old.failures)
-        merges.not_before_s = max(merges.not_before_s, old.not_before_s)
-        old.publishing = old.ingest = None
+        own.failures = max(own.failures, inherited.failures)
+        own.not_before_s = max(own.not_before_s, inherited.not_before_s)
+        old.drop()
 
     def advance(self, store: int, version: VersionId) -> None:
         """Let waiting requests of the store merge that version instead, which was committed since."""
         merges = self._stores.get(store)
-        if merges is None:
-            return
-        merges.publishing = merges.publishing and replace(merges.publishing, version=version)
-        merges.ingest = merges.ingest and replace(merges.ingest, version=version)
+        for lane in merges.lanes if merges is not None else ():
+            lane.waiting = lane.waiting and replace(lane.waiting, version=version)
 
     def next(self, now_s: float, is_ready: IsReady = always_ready) -> tuple[int, MergeRequest] | None:
         """Return the merge to start now, with its store. It runs from now on, until `ended` or `put_back`."""
@@ -190,14 +201,11 @@ class MergeQueue:
     def wait_s(self, now_s: float) -> float | None:
         """Return the seconds until time alone makes another request ready, or None."""
         times = [
-            at_s - now_s
+            lane.not_before_s - now_s
             for merges in self._stores.values()
             if merges.running is None
-            for request, at_s in (
-                (merges.publishing, merges.not_before_s),
-                (merges.ingest, merges.ingest_not_before_s),
-            )
-            if request is not None and at_s > now_s
+            for lane in merges.lanes
+            if lane.waiting is not None and lane.not_before_s > now_s
         ]
         return min(times, default=None)
 
@@ -216,16 +224,8 @@ class MergeQueue:
     def put_back(self, store: int) -> None:
         """End the running merge of the store, which has not begun: it waits again, and nothing failed."""
         merges = self._stores.get(store)
-        if merges is None or merges.running is None:
-            return
-        request, awaited = merges.running, merges.awaited
-        merges.running, merges.awaited = None, False
-        if self._forget_if_over(store) or awaited:
-            return
-        if request.kind == INGEST:
-            merges.ingest = merges.ingest or request
-        else:
-            merges.publishing = merges.publishing or request
+        if merges is not None and merges.running is not None:
+            self._stopped(store, merges, merges.running, waits_again=True)
 
     def ended(self, store: int, now_s: float, *, succeeded: bool | None) -> int:
         """End the running merge of the store.
@@ -243,17 +243,31 @@ class MergeQueue:
         merges = self._stores.get(store)
         if merges is None or merges.running is None:
             return 0
-        request, awaited = merges.running, merges.awaited
-        merges.running, merges.awaited = None, False
-        if self._forget_if_over(store):
+        request = merges.running
+        if not self._stopped(store, merges, request, waits_again=succeeded is False):
             return 0
-        if request.kind == INGEST:
-            self._ended_ingest(merges, request, now_s, succeeded)
-        else:
-            self._ended_publishing(merges, request, now_s, succeeded)
-            if awaited and merges.publishing is request:
-                merges.publishing = None  # the caller was told
-        return merges.failures + merges.ingest_failures
+        lane = merges.lane_of(request)
+        pause_s = 0.0 if request.kind == INGEST else merges.limits.pause_ms / 1000
+        if succeeded is False:
+            lane.failures += 1
+            pause_s = _back_off_s(merges.limits, lane.failures)
+        elif succeeded:
+            lane.failures = 0
+            newer = merges.publishing.waiting
+            if request.kind != INGEST and (request.kind == FULL or (newer and newer.kind != FULL)):
+                merges.publishing.waiting = (
+                    None  # asked for before this one was made; the next commit asks anew
+                )
+        lane.not_before_s = now_s + pause_s
+        return merges.failures
+
+    def _stopped(self, store: int, merges: _StoreMerges, request: MergeRequest, *, waits_again: bool) -> bool:
+        """Let no merge of the store run. Returns False if the store is removed, and forgotten now."""
+        if waits_again and not merges.awaited and not merges.is_removed:
+            lane = merges.lane_of(request)
+            lane.waiting = lane.waiting or request
+        merges.running, merges.awaited = None, False
+        return not self._forget_if_over(store)
 
     def running(self, store: int) -> MergeRequest | None:
         """Return the merge of the store that runs."""
@@ -266,41 +280,38 @@ class MergeQueue:
         if merges is None:
             return None
         running = merges.running if merges.running is not None and merges.running.kind != INGEST else None
-        return merges.publishing or running
+        return merges.publishing.waiting or running
 
     def failures(self, store: int) -> int:
         """Return how many merges of the store failed in a row."""
         merges = self._stores.get(store)
-        return merges.failures + merges.ingest_failures if merges is not None else 0
+        return merges.failures if merges is not None else 0
 
-    def waiting(self, store: int, now_s: float) -> list[Waiting]:
+    def waiting(self, store: int, now_s: float) -> list[WaitingMerge]:
         """Return the requests of the store that wait, each with the reason in words."""
         merges = self._stores.get(store)
         if merges is None:
             return []
-        requests = (
-            (merges.publishing, merges.not_before_s, merges.failures),
-            (merges.ingest, merges.ingest_not_before_s, merges.ingest_failures),
-        )
         return [
-            self._waiting(merges, request, not_before_s - now_s, failures)
-            for request, not_before_s, failures in requests
-            if request is not None
+            WaitingMerge(request.version, request.kind, request.reason, *self._why(merges, lane, now_s))
+            for lane in merges.lanes
+            if (request := lane.waiting) is not None
         ]
 
-    def _waiting(self, merges: _StoreMerges, request: MergeRequest, left_s: float, failures: int) -> Waiting:
+    def _why(self, merges: _StoreMerges, lane: _Lane, now_s: float) -> tuple[str, float | None]:
+        """Return why a request waits, and the milliseconds that are left where time alone decides."""
+        left_s = lane.not_before_s - now_s
         if merges.running is not None:
-            running = merges.running.kind
-            return Waiting(request, f"a merge of kind {running} of this store is running", None)
+            return f"a merge of kind {merges.running.kind} of this store is running", None
         if left_s > 0:
-            why = f"after {failures} failures in a row" if failures else "minPauseBetweenMerges"
-            return Waiting(request, f"it waits {left_s:.1f} s ({why})", left_s)
+            why = f"after {lane.failures} failures in a row" if lane.failures else "minPauseBetweenMerges"
+            return f"it waits {left_s:.1f} s ({why})", left_s * 1000
         if merges.needs_files:
-            return Waiting(request, "its files are still being fetched by a lazy restore", None)
-        return Waiting(request, f"maxConcurrentMerges ({merges.limits.concurrent}) merges are running", None)
+            return "its files are still being fetched by a lazy restore", None
+        return f"maxConcurrentMerges ({merges.limits.concurrent}) merges are running", None
 
     def _waiting_stores(self) -> list[int]:
-        return [store for store, merges in self._stores.items() if merges.publishing or merges.ingest]
+        return [store for store, merges in self._stores.items() if any(lane.waiting for lane in merges.lanes)]
 
     def _forget_if_over(self, store: int) -> bool:
         """Forget a removed store of which nothing runs; return True if it was forgotten."""
@@ -312,19 +323,16 @@ class MergeQueue:
 
     def _eligible(self, merges: _StoreMerges, now_s: float) -> MergeRequest | None:
         """Return the request that time and limits allow now."""
-        limit = merges.limits.concurrent
-        publishing, ingest = merges.publishing, merges.ingest
-        if publishing is not None and now_s >= merges.not_before_s and self._running(ingest=False) < limit:
-            return publishing
-        if ingest is not None and now_s >= merges.ingest_not_before_s and self._running(ingest=True) < limit:
-            return ingest
+        for lane in merges.lanes:
+            is_time = lane.waiting is not None and now_s >= lane.not_before_s
+            if is_time and self._running(ingest=lane is merges.ingest) < merges.limits.concurrent:
+                return lane.waiting
         return None
 
     def _start(self, merges: _StoreMerges, request: MergeRequest) -> None:
         merges.running = request
-        merges.ingest = None  # one that publishes gives memory back as well
-        if request.kind != INGEST:
-            merges.publishing = None
+        merges.ingest.waiting = None  # one that publishes gives memory back as well
+        merges.lane_of(request).waiting = None
 
     def _running(self, *, ingest: bool) -> int:
         """Count the running merges that a limit is for: nobody waits for them."""
@@ -332,31 +340,6 @@ class MergeQueue:
             merges.running is not None and not merges.awaited and (merges.running.kind == INGEST) == ingest
             for merges in self._stores.values()
         )
-
-    def _ended_publishing(
-        self, merges: _StoreMerges, request: MergeRequest, now_s: float, succeeded: bool | None
-    ) -> None:
-        pause_s = merges.limits.pause_ms / 1000
-        if succeeded is False:
-            merges.failures += 1
-            pause_s = _back_off_s(merges.limits, merges.failures)
-            merges.publishing = merges.publishing or request
-        elif succeeded:
-            merges.failures = 0
-            if merges.publishing is not None and (request.kind == FULL or merges.publishing.kind != FULL):
-                merges.publishing = None  # asked for before this one was made; the next commit asks anew
-        merges.not_before_s = now_s + pause_s
-
-    def _ended_ingest(
-        self, merges: _StoreMerges, request: MergeRequest, now_s: float, succeeded: bool | None
-    ) -> None:
-        merges.ingest_not_before_s = now_s
-        if succeeded is False:
-            merges.ingest_failures += 1
-            merges.ingest_not_before_s = now_s + _back_off_s(merges.limits, merges.ingest_failures)
-            merges.ingest = merges.ingest or request
-        elif succeeded:
-            merges.ingest_failures = 0
 
 
 def _back_off_s(limits: MergeLimits, failures: int) -> float:
@@ -390,39 +373,8 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         BusyError: The deadline passed.
         StateStoreError: A step failed.
     """
-    start_s = store.context.runtime.monotonic_s()
-    context = store.context.bounded(deadline)
     try:
-        if request.moves:
-            return _moved(store, context, request, start_s)
-        _check_still_there(store, context, request)
-        reason = None
-        if request.kind != INGEST and _found_newer_snapshot(store, context):
-            reason = _reason_to_skip(store, request)
-            if store.readers.replaced() and reason is not None:
-                return _moved(store, context, replace(request, kind=INGEST), start_s)
-        reason = reason or _reason_of_snapshot(store, request)
-        if reason is not None:
-            return Skipped(reason)
-        is_limited = store.bases.has_limit and not _starts_locally(store, request)
-        if request.kind == INGEST and is_limited:
-            return _with_loose_deltas(store, context, request, start_s)
-        if is_limited and _is_too_large(store, request):
-            streamed_store = _streamed(store, context, request, start_s)
-            if streamed_store is not None:
-                return streamed_store
-        with _base_to_start_from(store, context, request) as (start, deltas):
-            snapshot = start.snapshot
-            if (
-                request.kind == INCREMENTAL
-                and snapshot is not None
-                and snapshot.version_id == request.version
-            ):
-                return Skipped(f"version {request.version} has a snapshot already")
-            size_bytes = start.size_bytes + sum(delta.size_bytes for delta in deltas)
-            with store.bases.merging(size_bytes):
-                merged = merge(context, start, deltas, request.version, request.kind)
-        return _finish(store, context, request, merged, start_s)
+        return _StoreMerge(store, request, deadline).make()
     except _CheckpointRemoved as removed:
         return Skipped(removed.message)
     finally:
@@ -433,122 +385,311 @@ class _CheckpointRemoved(MissingError):
     """The checkpoint was removed after its provider was closed: a merge would bring it back."""
 
 
-def _starts_locally(store: OpenStore, request: MergeRequest) -> bool:
-    """Return True if the newest base, from which a merge starts, is there with all of its files.
+class _StoreMerge:
+    """A merge that has begun. One thread."""
 
-    Raises:
-        NotReady: They are still being fetched.
-    """
-    base = store.head.begin_merge(request.version).base
-    if base is None:
-        return False
-    is_local = _is_local(store, base)
-    store.head.release(base.directory)
-    return is_local
+    def __init__(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> None:
+        self._store = store
+        self._request = request
+        self._context = store.context.bounded(deadline)
+        self._start_s = store.context.runtime.monotonic_s()
 
+    def make(self) -> MergedStore | Skipped:
+        store, request = self._store, self._request
+        if request.moves:
+            return self._moved()
+        self._check_still_there()
+        reason = None
+        if request.kind != INGEST and self._found_newer_snapshot():
+            reason = self._reason_to_skip()
+            if store.readers.replaced() and reason is not None:
+                self._request = replace(request, kind=INGEST)
+                return self._moved()
+        reason = reason or self._reason_of(store.head.chain.snapshot)
+        if reason is not None:
+            return Skipped(reason)
+        start = self._newest_if_local()
+        if start is None and store.bases.has_limit:
+            if request.kind == INGEST:
+                return self._with_loose_deltas()
+            streamed_store = self._streamed() if self._is_too_large() else None
+            if streamed_store is not None:
+                return streamed_store
+        with self._held(start) as (base, deltas):
+            reason = self._reason_of(base.snapshot)
+            if reason is not None:
+                return Skipped(reason)
+            size_bytes = base.size_bytes + sum(delta.size_bytes for delta in deltas)
+            with store.bases.merging(size_bytes):
+                merged = merge(self._context, base, deltas, request.version, request.kind)
+        return self._finish(merged)
 
-def _is_too_large(store: OpenStore, request: MergeRequest) -> bool:
-    """Return True if a merge on the local disk would take more than the limit of pages leaves to merges."""
-    chain = store.head.chain.back_to(request.version)
-    return chain is not None and 2 * chain.size_bytes > store.bases.merge_bytes
+    # ---- whether and how it is made ----------------------------------------------------------------------
 
+    def _check_still_there(self) -> None:
+        """Raise _CheckpointRemoved if the provider is closed and the delta of the version is gone."""
+        head = self._store.head
+        if not head.is_provider_closed:
+            return
+        for delta in head.chain.deltas:
+            path = delta.name.path
+            if delta.name.version_id == self._request.version and not self._context.storage.exists(path):
+                raise _CheckpointRemoved(f"'{path}' is gone: the checkpoint was removed")
 
-def _streamed(
-    store: OpenStore, context: StoreContext, request: MergeRequest, start_s: float
-) -> MergedStore | Skipped | None:
-    """Make a snapshot of a store that does not fit on the disk, and a base of it that is cached by pages.
-
-    An incremental merge compacts young runs that fit, if they have not outgrown the oldest, and the other
-    files may be shared; any other makes a full snapshot.
-
-    Returns:
-        The merge, or None if the files are local.
-    """
-
-    def read() -> Restored:
-        return restore(context, request.version, thorough=False, ingest=False, is_lazy=always_lazy)
-
-    restored = store.readers.restored(read)
-    source = restored.base.directory
-    try:
-        if not restored.sparse:
-            discard(source)
-            return None
-        snapshot = restored.base.snapshot
-        if request.kind == INCREMENTAL and snapshot is not None and snapshot.version_id == request.version:
-            discard(source)
-            return Skipped(f"version {request.version} has a snapshot already")
-        _check_still_there(store, context, request)
-        own, room = store.context, store.bases.merge_bytes // 2
-        if request.kind == INCREMENTAL and is_young(restored):
-            try:
-                merged = merge_young(context, restored, room)
-            except DamagedError as error:  # of the oldest run, if RocksDB wants rows of it after all
-                reason = error.message
-            else:
-                try:
-                    return _finish(store, context, request, merged, start_s)
-                except SparseFilesLostError as error:
-                    reason = error.message
-            store.log.warning(f"the merge of version {request.version} reads all rows: {reason}")
-            discard(source)
-            restored = store.readers.restored(read)
-            source = restored.base.directory
-        lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
-        published = publish_streamed(
-            context,
-            restored,
-            lease,
-            StreamSizes(room, min(room, context.settings.for_store(restored.base.size_bytes).file_bytes)),
-            overwrite=request.kind == FULL,
-            cause=_cause(store, request),
+    def _found_newer_snapshot(self) -> bool:
+        """Return True if another process published a snapshot, from which merges go on."""
+        store, storage = self._store, self._context.storage
+        chain = store.head.chain
+        own = {delta.name.version_id for delta in chain.deltas}
+        if chain.snapshot is not None:
+            own.add(chain.snapshot.version_id)
+        if not own:
+            return False
+        names = [SnapshotName.parse(entry.name) for entry in storage.list_files(SNAPSHOT_DIRECTORY)]
+        manifest, warnings = read_newest_manifest(
+            storage, [name for name in names if name is not None and name.version_id in own]
         )
-        for warning in lease.warnings:
-            store.log.warning(warning)
-    except BaseException:
+        self._warn(warnings)
+        return manifest is not None and store.head.saw_snapshot(chain, manifest)
+
+    def _reason_to_skip(self) -> str | None:
+        """Return why a merge is not needed after another process made a snapshot, or None."""
+        head = self._store.head
+        before = None if self._request.by_name else head.chain.back_to(self._request.version)
+        if before is not None and head.due(before) is None:
+            return "another process made a snapshot, and nothing is due any more"
+        return None
+
+    def _reason_of(self, snapshot: Manifest | None) -> str | None:
+        """Return why a merge is not needed if there is that snapshot, or None."""
+        version = self._request.version
+        if self._request.kind == INCREMENTAL and snapshot is not None and snapshot.version_id == version:
+            return f"version {version} has a snapshot already"
+        return None
+
+    def _newest_if_local(self) -> MergeStart | None:
+        """Return the newest base, held, and the deltas after it, if all of its files are local.
+
+        Raises:
+            NotReady: They are still being fetched.
+        """
+        head, bases = self._store.head, self._store.bases
+        start = head.begin_merge(self._request.version)
+        if start is None:
+            return None
+        directory = start[0].directory
+        is_coming = bases.is_coming(directory)
+        if bases.is_local(directory) and not is_coming:
+            return start
+        head.release(directory)
+        if is_coming:
+            raise NotReady(f"the files of '{directory}' are still being fetched")
+        return None
+
+    def _is_too_large(self) -> bool:
+        """Return True if a merge on the local disk would take more than the limit leaves to merges."""
+        chain = self._store.head.chain.back_to(self._request.version)
+        return chain is not None and 2 * chain.size_bytes > self._store.bases.merge_bytes
+
+    # ---- a merge on the local disk -----------------------------------------------------------------------
+
+    @contextmanager
+    def _held(self, start: MergeStart | None) -> Iterator[MergeStart]:
+        """Hold a base until the body ends: the one that is held already, or one that is restored now."""
+        head = self._store.head
+        if start is None:
+            start = restore(self._context, self._request.version).base, ()
+            head.hold(start[0])
+        directory = start[0].directory
+        try:
+            yield start
+        except (DamagedError, MissingError):
+            head.forget_directory(directory)  # the damage may be its own: the next merge restores
+            raise
+        finally:
+            head.release(directory)
+
+    # ---- a merge from storage to storage -----------------------------------------------------------------
+
+    def _streamed(self) -> MergedStore | Skipped | None:
+        """Make a snapshot of a store that does not fit on the disk, and a base of it that is cached by pages.
+
+        An incremental merge compacts young runs that fit, if they have not outgrown the oldest, and the other
+        files may be shared; any other makes a full snapshot.
+
+        Returns:
+            The merge, or None if the files are local.
+        """
+        store, context, request = self._store, self._context, self._request
+        restored = self._restored_sparsely()
+        source = restored.base.directory
+        try:
+            reason = self._reason_of(restored.base.snapshot)
+            if not restored.sparse or reason is not None:
+                discard(source)
+                return Skipped(reason) if restored.sparse and reason is not None else None
+            self._check_still_there()
+            room = store.bases.merge_bytes // 2
+            if request.kind == INCREMENTAL and is_young(restored):
+                try:
+                    merged = merge_young(context, restored, room)
+                except DamagedError as error:  # of the oldest run, if RocksDB wants rows of it after all
+                    reason = error.message
+                else:
+                    try:
+                        return self._finish(merged)
+                    except SparseFilesLostError as error:
+                        reason = error.message
+                store.log.warning(f"the merge of version {request.version} reads all rows: {reason}")
+                discard(source)
+                restored = self._restored_sparsely()
+                source = restored.base.directory
+            sizes = StreamSizes(
+                room, min(room, context.settings.for_store(restored.base.size_bytes).file_bytes)
+            )
+            with self._lease() as lease:
+                published = publish_streamed(
+                    context, restored, lease, sizes, overwrite=request.kind == FULL, cause=self._cause()
+                )
+        except BaseException:
+            discard(source)
+            raise
         discard(source)
-        raise
-    discard(source)
-    return _finish(
-        store,
-        context,
-        request,
-        Merged(published.base, {}, frozenset(published.base.files)),
-        start_s,
-        published,
-    )
+        merged = Merged(published.base, {}, frozenset(published.base.files))
+        return self._finish(merged, published)
 
+    def _restored_sparsely(self) -> Restored:
+        """Restore the version with a lease, of which only tails are fetched, for this merge alone."""
+        context, version = self._context, self._request.version
+        return self._store.readers.restored(
+            lambda: restore(context, version, thorough=False, ingest=False, is_lazy=always_lazy)
+        )
 
-def _finish(
-    store: OpenStore,
-    context: StoreContext,
-    request: MergeRequest,
-    merged: Merged,
-    start_s: float,
-    published: Published | None = None,
-) -> MergedStore:
-    """Publish a merged base, if it is not `published`, and offer it to the JVM.
+    # ---- a base of the newest snapshot, without a merge --------------------------------------------------
 
-    It is removed if a step fails.
-    """
-    head, base, phases = store.head, merged.base, dict(merged.phases)
-    is_offered = False
-    try:
-        if request.kind != INGEST and published is None:
-            _check_still_there(store, context, request)
-            published = _publish(store, context, merged, request)
+    def _moved(self) -> MergedStore | Skipped:
+        """Make a base of the newest snapshot for the bases whose files only their leases keep.
+
+        Merges do not start from these any more. A failure is not a failed merge: the next look asks again.
+        """
+        store = self._store
+        if not store.readers.wants_to_move:
+            return Skipped("no base reads files that nobody else needs")
+        try:
+            self._found_newer_snapshot()
+            merged = self._with_loose_deltas()
+        except StateStoreError as error:
+            store.log.warning(
+                f"no base of version {self._request.version} takes the place of one whose files a newer "
+                f"snapshot has replaced, and it goes on reading them: {error.message}"
+            )
+            return Skipped("the newest snapshot cannot be restored")
+        for directory in store.readers.moved(merged.base.directory):
+            store.head.forget_directory(directory)
+        return merged
+
+    def _with_loose_deltas(self) -> MergedStore:
+        """Make a base of the newest snapshot and the deltas beside it, of which only tails are fetched.
+
+        Nothing is ingested, since a database has to be complete for that. No merge starts from such a base.
+        """
+        store, version = self._store, self._request.version
+        restored = restore_lazily(store, self._context, version)
+        directory = restored.base.directory
+        store.head.hold(restored.base)
+        try:
+            paging = store.bases.add(directory, restored.sparse, is_paged=restored.is_paged)
+            offered = OfferedBase.of(version, restored, paging)
+            return self._made(offered, None, store.head.chain, restored.phases)
+        except BaseException:
+            store.bases.drop(directory)
+            store.head.release(directory)
+            raise
+
+    # ---- its end -----------------------------------------------------------------------------------------
+
+    def _finish(self, merged: Merged, published: Published | None = None) -> MergedStore:
+        """Publish a merged base, if it is not `published`, and offer it to the JVM.
+
+        It is removed if a step fails.
+        """
+        head, base, phases = self._store.head, merged.base, dict(merged.phases)
+        is_offered = False
+        try:
+            if self._request.kind != INGEST and published is None:
+                self._check_still_there()
+                published = self._publish(merged)
+            if published is not None:
+                base = published.base
+                phases.update(published.phases)
+            offered = self._offered(base, is_whole=not merged.sparse)
+            new_bytes_before = head.chain.new_bytes(base.version)
+            chain = head.offer(base, published)
+            is_offered = True
+            if published is not None:
+                head.published(published, phases)
+            return self._made(offered, published, chain, phases, new_bytes_before)
+        except BaseException:
+            if is_offered:
+                head.release(base.directory)
+            else:
+                discard(base.directory)
+            raise
+
+    def _publish(self, merged: Merged) -> Published:
+        is_full = self._request.kind == FULL
+        with self._lease() as lease:
+            return publish(
+                self._context, merged.base, lease, full=is_full, cause=self._cause(), sparse=merged.sparse
+            )
+
+    @contextmanager
+    def _lease(self) -> Iterator[Lease]:
+        """Yield a new lease on storage without a deadline, and log its warnings after the body."""
+        own = self._store.context
+        lease = Lease(own.storage, expiry_ms=self._store.options.lease_expiry_ms, runtime=own.runtime)
+        yield lease
+        self._warn(lease.warnings)
+
+    def _cause(self) -> Cause:
+        store, reason = self._store, self._request.reason[:MAX_REASON_LENGTH]
+        before = store.head.chain.back_to(self._request.version)
+        predicted_ms = None if before is None else round(store.head.predict_restore_ms(before))
+        return Cause(reason, predicted_ms, changed_texts(store.options))
+
+    def _offered(self, base: LocalDatabase, *, is_whole: bool) -> OfferedBase:
+        """Return the base of a merge as the JVM opens it: cached by pages if the disk has no room for it."""
+        bases, directory, version = self._store.bases, base.directory, base.version
+        sparse: list[SparseFile] = []
+        if bases.has_limit and not (is_whole and bases.take(directory, base.size_bytes)):
+            sparse = bases.shed(base)
+            self._store.readers.hold(directory, sparse)
+        names = [file.name for file in sparse]
+        paging = bases.add(directory, sparse, is_paged=True)
+        return OfferedBase(
+            directory, version.number, version.checkpoint_id, base.keys, version, sparse=names, paging=paging
+        )
+
+    def _made(
+        self,
+        offered: OfferedBase,
+        published: Published | None,
+        chain: Chain,
+        phases: Mapping[str, float],
+        new_bytes_before: int | None = None,
+    ) -> MergedStore:
+        """Log the merge, and return it as its event has it."""
+        request, kind = self._request, INGEST
         if published is not None:
-            base = published.base
-            phases.update(published.phases)
-        offered = _offered(store, base, is_whole=not merged.sparse)
-        new_bytes_before = head.chain.new_bytes(base.version)
-        chain = head.offer(base, published)
-        is_offered = True
+            kind = published.manifest.kind
+        took_ms = (self._context.runtime.monotonic_s() - self._start_s) * 1000
+        text = f"merged version {request.version} ({request.reason}): {kind}, "
         if published is not None:
-            head.published(published, phases)
-        kind = request.kind if published is None else published.manifest.kind
-        took_ms = (context.runtime.monotonic_s() - start_s) * 1000
-        _log(store, request, kind, published, took_ms)
+            text += (
+                f"{published.shared_files} files shared, {published.new_files} new, "
+                f"{published.uploaded_bytes} bytes uploaded, "
+            )
+        self._store.log.info(f"{text}{took_ms:.0f} ms")
         return MergedStore.of(
             kind,
             request.reason,
@@ -559,200 +700,7 @@ def _finish(
             chain=chain,
             phases=phases,
         )
-    except BaseException:
-        if is_offered:
-            head.release(base.directory)
-        else:
-            discard(base.directory)
-        raise
 
-
-def _offered(store: OpenStore, base: LocalDatabase, *, is_whole: bool) -> OfferedBase:
-    """Return the base of a merge as the JVM opens it: cached by pages if the disk has no room for it."""
-    sparse: list[SparseFile] = []
-    is_kept = not store.bases.has_limit or (is_whole and store.bases.take(base.directory, base.size_bytes))
-    if not is_kept:
-        sparse = store.bases.shed(base)
-        store.readers.hold(base.directory, sparse)
-    version = base.version
-    return OfferedBase(
-        base.directory,
-        version.number,
-        version.checkpoint_id,
-        base.keys,
-        version,
-        sparse=[file.name for file in sparse],
-        paging=store.bases.add(base.directory, sparse, is_paged=True),
-    )
-
-
-def _moved(
-    store: OpenStore, context: StoreContext, request: MergeRequest, start_s: float
-) -> MergedStore | Skipped:
-    """Make a base of the newest snapshot for the bases whose files only their leases keep.
-
-    Merges do not start from these any more. A failure is not a failed merge: the next look asks again.
-    """
-    if not store.readers.wants_to_move:
-        return Skipped("no base reads files that nobody else needs")
-    try:
-        _found_newer_snapshot(store, context)
-        merged = _with_loose_deltas(store, context, request, start_s)
-    except StateStoreError as error:
-        store.log.warning(
-            f"no base of version {request.version} takes the place of one whose files a newer snapshot has "
-            f"replaced, and it goes on reading them: {error.message}"
-        )
-        return Skipped("the newest snapshot cannot be restored")
-    for directory in store.readers.moved(merged.base.directory):
-        store.head.forget_directory(directory)
-    return merged
-
-
-def _with_loose_deltas(
-    store: OpenStore, context: StoreContext, request: MergeRequest, start_s: float
-) -> MergedStore:
-    """Make a base of the newest snapshot and the deltas beside it, of which only tails are fetched.
-
-    Nothing is ingested, since a database has to be complete for that. No merge starts from such a base.
-    """
-    restored = restore_lazily(store, context, request.version)
-    directory = restored.base.directory
-    store.head.hold(restored.base)
-    try:
-        paging = store.bases.add(directory, restored.sparse, is_paged=restored.is_paged)
-        took_ms = (context.runtime.monotonic_s() - start_s) * 1000
-        _log(store, request, INGEST, None, took_ms)
-        return MergedStore.of(
-            INGEST,
-            request.reason,
-            OfferedBase.of(request.version, restored, paging),
-            None,
-            took_ms=took_ms,
-            chain=store.head.chain,
-            phases=restored.phases,
-        )
-    except BaseException:
-        store.bases.drop(directory)
-        store.head.release(directory)
-        raise
-
-
-@contextmanager
-def _base_to_start_from(
-    store: OpenStore, context: StoreContext, request: MergeRequest
-) -> Iterator[tuple[LocalDatabase, tuple[ChainDelta, ...]]]:
-    """Hold the base that a merge starts from, and yield it with the deltas after it.
-
-    That is the newest base, if its files are local, or else one that is restored now.
-
-    Raises:
-        NotReady: The base is still being fetched.
-    """
-    head = store.head
-    start = head.begin_merge(request.version)
-    base, deltas = start.base, tuple(start.deltas)
-    if base is not None and not _is_local(store, base):
-        head.release(base.directory)
-        head.forget(base)
-        base = None
-    if base is None:
-        base, deltas = restore(context, request.version).base, ()
-        head.hold(base)
-    try:
-        yield base, deltas
-    except (DamagedError, MissingError):
-        head.forget(base)  # the damage may be that of this database: the next merge restores
-        raise
-    finally:
-        head.release(base.directory)
-
-
-def _is_local(store: OpenStore, base: LocalDatabase) -> bool:
-    """Return True if all files of the newest base are local, False if some will not be.
-
-    Raises:
-        NotReady: They are still being fetched; the base is not held any more.
-    """
-    if store.bases.is_coming(base.directory):
-        store.head.release(base.directory)
-        raise NotReady(f"the files of '{base.directory}' are still being fetched")
-    return store.bases.is_local(base.directory)
-
-
-def _check_still_there(store: OpenStore, context: StoreContext, request: MergeRequest) -> None:
-    """Raise _CheckpointRemoved if the provider is closed and the delta of the version is gone."""
-    if not store.head.is_provider_closed:
-        return
-    for delta in store.head.chain.deltas:
-        if delta.name.version_id == request.version and not context.storage.exists(delta.name.path):
-            raise _CheckpointRemoved(f"'{delta.name.path}' is gone: the checkpoint was removed")
-
-
-def _reason_to_skip(store: OpenStore, request: MergeRequest) -> str | None:
-    """Return why a merge is not needed after another process made a snapshot, or None."""
-    if request.by_name:
-        return None
-    chain = store.head.chain
-    before = chain if chain.version == request.version else chain.back_to(request.version)
-    if before is not None and store.head.due(before) is None:
-        return "another process made a snapshot, and nothing is due any more"
-    return None
-
-
-def _reason_of_snapshot(store: OpenStore, request: MergeRequest) -> str | None:
-    snapshot = store.head.chain.snapshot
-    if request.kind == INCREMENTAL and snapshot is not None and snapshot.version_id == request.version:
-        return f"version {request.version} has a snapshot already"
-    return None
-
-
-def _publish(store: OpenStore, context: StoreContext, merged: Merged, request: MergeRequest) -> Published:
-    own = store.context
-    lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
-    published = publish(
-        context,
-        merged.base,
-        lease,
-        full=request.kind == FULL,
-        cause=_cause(store, request),
-        sparse=merged.sparse,
-    )
-    for warning in lease.warnings:
-        store.log.warning(warning)
-    return published
-
-
-def _cause(store: OpenStore, request: MergeRequest) -> Cause:
-    before = store.head.chain.back_to(request.version)
-    predicted_ms = None if before is None else round(store.head.predict_restore_ms(before))
-    return Cause(request.reason[:MAX_REASON_LENGTH], predicted_ms, changed_texts(store.options))
-
-
-def _found_newer_snapshot(store: OpenStore, context: StoreContext) -> bool:
-    """Return True if another process (`state-store full`) published a snapshot, from which merges go on."""
-    chain = store.head.chain
-    own = {delta.name.version_id for delta in chain.deltas}
-    if chain.snapshot is not None:
-        own.add(chain.snapshot.version_id)
-    if not own:
-        return False
-    names = [SnapshotName.parse(entry.name) for entry in context.storage.list_files(SNAPSHOT_DIRECTORY)]
-    manifest, warnings = read_newest_manifest(
-        context.storage, [name for name in names if name is not None and name.version_id in own]
-    )
-    for warning in warnings:
-        store.log.warning(warning)
-    return manifest is not None and store.head.saw_snapshot(chain, manifest)
-
-
-def _log(
-    store: OpenStore, request: MergeRequest, kind: str, published: Published | None, took_ms: float
-) -> None:
-    if published is None:
-        store.log.info(f"merged version {request.version} ({request.reason}): {kind}, {took_ms:.0f} ms")
-        return
-    store.log.info(
-        f"merged version {request.version} ({request.reason}): {kind}, {published.shared_files} files "
-        f"shared, {published.new_files} new, {published.uploaded_bytes} bytes uploaded, {took_ms:.0f} ms"
-    )
+    def _warn(self, warnings: Iterable[str]) -> None:
+        for warning in warnings:
+            self._store.log.warning(warning)

@@ -23,7 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
-from state_store.agent.jvm_connections import background
 from state_store.agent.merges.merging import MergeLimits, MergeQueue, MergeRequest, NotReady, merge_store
 from state_store.agent.messages import (
     EndedMerge,
@@ -37,10 +36,16 @@ from state_store.agent.messages import (
     RunningMerge,
     Skipped,
     StoreClosed,
-    WaitingMerge,
 )
 from state_store.agent.open_store import OpenStore, predict
-from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, end_safely, lower_priority
+from state_store.agent.supervision import (
+    BackgroundJob,
+    Job,
+    WorkerThreads,
+    as_state_store_error,
+    end_safely,
+    lower_priority,
+)
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import PREFIX
@@ -135,110 +140,42 @@ class ScheduledStore:
         return self.lingers_until_s is not None
 
 
-class MergeJob:
-    """A merge that the queue has as running.
-
-    Args:
-        entry: The store.
-        request: The merge that is made.
-        deadline: The time until which it may take.
-        started_s: The time at which it began.
-        merge: Makes it.
-        release: Gives back what the merge took, given its failure or None, and returns the number of
-            failures in a row. Takes the scheduler's lock.
-        report: Reports the end of the merge, given its failure or None and the failures in a row.
-    """
+class MergeJob(BackgroundJob):
+    """A merge that the queue has as running, since `started_s`. It may take until `deadline`."""
 
     def __init__(
         self,
+        scheduler: MergeScheduler,
         entry: ScheduledStore,
         request: MergeRequest,
         deadline: Deadline,
         started_s: float,
-        *,
-        merge: Merge,
-        release: Callable[[MergeJob, BaseException | None], int],
-        report: Callable[[MergeJob, BaseException | None, int], None],
     ) -> None:
+        super().__init__(
+            lambda: scheduler._make(self),
+            lambda failure: scheduler._release(self, failure),
+            lambda failure: scheduler._report(self, failure),
+        )
         self.entry = entry
         self.request = request
         self.deadline = deadline
         self.started_s = started_s
         self.is_in_crew = False
         self.result: MergedStore | Skipped | None = None
-        self._merge = merge
-        self._release = release
-        self._report = report
-        self._failures: int | None = None
-        self._is_reported = False
+        self.failures = 0
 
     def run(self) -> None:
-        """Make the merge, in a worker thread with lower priority and as background work."""
-        if not self.is_in_crew:
-            self.result = self._merge(self.entry.store, self.request, self.deadline)
-            return
-        lower_priority()
-        with background():
-            self.result = self._merge(self.entry.store, self.request, self.deadline)
-
-    def end(self, failure: BaseException | None) -> float:
-        """Release and report the merge, each once, even if this is called again after an error."""
-        if self._failures is None:
-            self._failures = self._release(self, failure)
-        if not self._is_reported:
-            self._report(self, failure, self._failures)
-            self._is_reported = True
-        return 0.0
+        """Make the merge: in a worker thread as other jobs, and for somebody who waits at once."""
+        if self.is_in_crew:
+            lower_priority()
+            super().run()
+        else:
+            self._work()
 
     def described(self, now_s: float) -> RunningMerge:
         """Return the merge as a status has it at the time `now_s`."""
         request = self.request
         return RunningMerge(request.version, request.kind, request.reason, (now_s - self.started_s) * 1000)
-
-
-class UpkeepJob:
-    """Work on a store that follows a merge, or the close of its provider.
-
-    Args:
-        entry: The store.
-        subject: The noun for the work in the log.
-        work: Does it.
-        release: Gives back what the job took. Takes the scheduler's lock.
-        after: Is called when the job has ended, failed or not; None: nothing is.
-    """
-
-    def __init__(
-        self,
-        entry: ScheduledStore,
-        subject: str,
-        work: Callable[[], object],
-        *,
-        release: Callable[[ScheduledStore], None],
-        after: Callable[[], None] | None = None,
-    ) -> None:
-        self._entry = entry
-        self._subject = subject
-        self._work = work
-        self._release = release
-        self._after = after
-        self._is_released = False
-
-    def run(self) -> None:
-        """Do the work with lower priority, as background work."""
-        lower_priority()
-        with background():
-            self._work()
-
-    def end(self, failure: BaseException | None) -> float:
-        """Release the job once, and log its failure."""
-        if not self._is_released:
-            self._release(self._entry)
-            self._is_released = True
-        if failure is not None:
-            self._entry.store.log.warning(f"{self._subject} failed: {as_state_store_error(failure)}")
-        if self._after is not None:
-            self._after()
-        return 0.0
 
 
 class MergeScheduler:
@@ -497,33 +434,42 @@ class MergeScheduler:
         return job
 
     def _started(self, entry: ScheduledStore, request: MergeRequest, deadline: Deadline) -> MergeJob:
-        entry.job = MergeJob(
-            entry,
-            request,
-            deadline,
-            self._clock_s(),
-            merge=self._merge,
-            release=self._release,
-            report=self._report,
-        )
+        entry.job = MergeJob(self, entry, request, deadline, self._clock_s())
         return entry.job
+
+    def _make(self, job: MergeJob) -> None:
+        job.result = self._merge(job.entry.store, job.request, job.deadline)
 
     def _close(self, entry: ScheduledStore) -> Job:
         store = entry.store
-        return UpkeepJob(
-            entry,
-            "the close of a store",
-            store.close,
-            release=self._upkeep_ended,
-            after=lambda: self._events.add(StoreClosed(store.instance)),
-        )
+        closed = StoreClosed(store.instance)
+        return self._upkeep(entry, "the close of a store", store.close, lambda: self._events.add(closed))
 
     def _clean_up(self, entry: ScheduledStore) -> Job:
         clean = self._clean
         assert clean is not None, "a clean-up is owed, and nobody makes it"
-        return UpkeepJob(
-            entry, "a clean-up after a snapshot", lambda: clean(entry.store), release=self._upkeep_ended
-        )
+        return self._upkeep(entry, "a clean-up after a snapshot", lambda: clean(entry.store))
+
+    def _upkeep(
+        self,
+        entry: ScheduledStore,
+        subject: str,
+        work: Callable[[], object],
+        after: Callable[[], None] | None = None,
+    ) -> Job:
+        """Return the job of a work that is called `subject` in the log; `after` follows it, failed or not."""
+
+        def begin() -> None:
+            lower_priority()
+            work()
+
+        def report(failure: BaseException | None) -> None:
+            if failure is not None:
+                entry.store.log.warning(f"{subject} failed: {as_state_store_error(failure)}")
+            if after is not None:
+                after()
+
+        return BackgroundJob(begin, lambda _: self._upkeep_ended(entry), report)
 
     def _is_ready(self, instance: int) -> bool:
         return self._entries[instance].store.bases.is_settled
@@ -552,8 +498,8 @@ class MergeScheduler:
 
     # ---- ends of jobs ------------------------------------------------------------------------------------
 
-    def _release(self, job: MergeJob, failure: BaseException | None) -> int:
-        """Give back what a merge took. Returns the number of failures in a row."""
+    def _release(self, job: MergeJob, failure: BaseException | None) -> None:
+        """Give back what a merge took, and note the number of failures in a row."""
         entry, instance, now_s = job.entry, job.entry.store.instance, self._clock_s()
         error = None if failure is None else as_state_store_error(failure)
         record = MergeRecord(job.request, now_s, now_s - job.started_s, error)
@@ -564,16 +510,15 @@ class MergeScheduler:
                 self._busy -= job.is_in_crew
             if isinstance(failure, NotReady):
                 self._queue.put_back(instance)
-                failures = self._queue.failures(instance)
+                job.failures = self._queue.failures(instance)
             else:
-                failures = self._queue.ended(instance, now_s, succeeded=succeeded)
+                job.failures = self._queue.ended(instance, now_s, succeeded=succeeded)
                 if succeeded:
                     entry.made = record
                     self._owe_cleanup(entry, job)
                 elif succeeded is False:
                     entry.failed = record
             self._wake()
-        return failures
 
     def _owe_cleanup(self, entry: ScheduledStore, job: MergeJob) -> None:
         """Clean up after a snapshot, unless Spark does so between one snapshot and the next."""
@@ -584,9 +529,9 @@ class MergeScheduler:
             self._cleanups.append(entry)
         entry.is_cleaned = False
 
-    def _report(self, job: MergeJob, failure: BaseException | None, failures: int) -> None:
+    def _report(self, job: MergeJob, failure: BaseException | None) -> None:
         """Report the end of a merge: to the log, and as an event unless the provider is closed."""
-        store, request, result = job.entry.store, job.request, job.result
+        failures, store, request, result = job.failures, job.entry.store, job.request, job.result
         if isinstance(failure, NotReady):
             store.log.debug(f"the merge of version {request.version} waits: {failure}")
         elif job.deadline.cancelled and failure is not None:
@@ -605,15 +550,15 @@ class MergeScheduler:
         elif isinstance(result, Skipped):
             store.log.debug(f"a merge of version {request.version} was skipped: {result.why}")
         elif result is not None:
-            self._offer(job, result, failures)
+            self._offer(job, result)
 
-    def _offer(self, job: MergeJob, result: MergedStore, failures: int) -> None:
+    def _offer(self, job: MergeJob, result: MergedStore) -> None:
         """Give the base of a merge to the JVM; without a provider nobody takes it."""
         store = job.entry.store
         try:
             if not job.entry.is_lingering:
                 ages, prediction = store.head.ages(), predict(store, result.chain)
-                self._events.add(MergeEnded(store.instance, result, ages, prediction, failures))
+                self._events.add(MergeEnded(store.instance, result, ages, prediction, job.failures))
                 return
         except BaseException:
             job.result = None
@@ -637,16 +582,7 @@ class MergeScheduler:
             entry = self._entries.get(instance) or ScheduledStore(store)
             return MergeStatus(
                 running=None if entry.job is None else entry.job.described(now_s),
-                waiting=[
-                    WaitingMerge(
-                        waiting.request.version,
-                        waiting.request.kind,
-                        waiting.request.reason,
-                        waiting.why,
-                        None if waiting.ready_in_s is None else waiting.ready_in_s * 1000,
-                    )
-                    for waiting in self._queue.waiting(instance, now_s)
-                ],
+                waiting=self._queue.waiting(instance, now_s),
                 last_made=None if entry.made is None else entry.made.described(now_s),
                 last_failed=None if entry.failed is None else entry.failed.described(now_s),
                 failures_in_row=self._queue.failures(instance),

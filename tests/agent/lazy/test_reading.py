@@ -122,8 +122,10 @@ def test_files_that_are_read_come_first(
     directory, sparse = restored(job)
     running = job.open_store.bases._bases[directory].prefetch
     job.call("ranges", directory=str(directory), ranges=[[sparse[-1], 0, 10]])
-    following = running.take()
-    assert following is not None and following._file.local.spec.name == sparse[-1]
+    first = running._order[0]
+    left = len(first.parts)
+    assert running.take() is not None and len(first.parts) == left - 1
+    assert first.local.spec.name == sparse[-1]
 
 
 @pytest.mark.usefixtures("sparse_deltas")

@@ -170,7 +170,7 @@ def test_a_merge_whose_files_are_being_fetched_takes_no_slot() -> None:
     waiting.ended(3, 0.0, succeeded=True)
     assert waiting.next(5.0, fetched.__contains__) is None
     (described,) = waiting.waiting(1, 5.0)
-    assert "fetched by a lazy restore" in described.why and described.ready_in_s is None
+    assert "fetched by a lazy restore" in described.why and described.ready_in_ms is None
     fetched.add(1)
     assert waiting.next(5.0, fetched.__contains__) == (1, request("incremental"))
 

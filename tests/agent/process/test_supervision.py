@@ -15,6 +15,7 @@ from waiting import awaited
 
 from agent.harness import InProcess, Job, contents
 from agent.lazy.remote_storage import FailingStorage, five_versions, is_at_work, reader, restored, slow
+from state_store.agent import supervision
 from state_store.agent.calls import Calls
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy import local_file, prefetch
@@ -49,7 +50,7 @@ MERGE_STEPS: list[tuple[Any, str]] = [
     (MergeScheduler, "_report"),
     (EventLog, "add"),
     (scheduler, "lower_priority"),
-    (scheduler, "background"),
+    (supervision, "background"),
     (StoreHead, "begin_merge"),
     (StoreHead, "offer"),
     (StoreHead, "published"),
@@ -66,7 +67,7 @@ HYDRATION_STEPS: list[tuple[Any, str]] = [
     (Prefetch, "_wait_for_turn"),
     (LocalFile, "arriving"),
     (prefetch, "difference"),
-    (prefetch, "background"),
+    (supervision, "background"),
     (prefetch, "lower_priority"),
     (PrefetchThreads, "turn_s"),
 ]

@@ -15,8 +15,8 @@ MUTANTS = [
     Mutant(
         "a merge does not wait for missing files",
         "state_store/agent/merges/merging.py",
-        "    if store.bases.is_coming(base.directory):\n",
-        "    if False:\n",
+        "        is_coming = bases.is_coming(directory)\n",
+        "        is_coming = False\n",
         ("tests/agent/process/test_supervision.py::test_files_that_come_after_the_look_put_the_merge_back",),
     ),
     Mutant(
