@@ -140,7 +140,7 @@ class LocalRoots:
             make_private(root)
             descriptor = os.open(root / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                _try_lock(descriptor)
+                _lock(descriptor)
                 jvm = os.getppid()
                 fields = {
                     "jvm": jvm,
@@ -181,19 +181,6 @@ def checked_local_dir(text: str) -> Path:
             option=_OPTION,
         )
     return Path(text)
-
-
-def _try_lock(descriptor: int) -> bool:
-    """Lock a file. Returns False where the file system has no locks, or a predecessor still has this one."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return False
 
 
 def _owner(root: Path) -> dict[str, Any]:
@@ -258,19 +245,22 @@ def _is_abandoned(root: Path, runtime: Runtime) -> bool:
     except OSError:
         return _age_s(root, runtime) > FOREIGN_LEASE_S
     try:
-        return not _is_locked(descriptor) and _is_dead(root, descriptor, runtime)
+        return not _lock(descriptor) and _is_dead(root, descriptor, runtime)
     except (OSError, ValueError, KeyError, TypeError):
         return False  # it is being made just now
     finally:
         os.close(descriptor)
 
 
-def _is_locked(descriptor: int) -> bool:
-    """Return True if an agent that lives has locked the file; on a file system without locks nobody has."""
+def _lock(descriptor: int) -> bool:
+    """Lock a file, if the file system has locks. Return True if another agent that lives has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     except OSError as error:
-        return error.errno not in _NO_LOCKS
+        if error.errno not in _NO_LOCKS:
+            raise
     return False
 
 

@@ -52,14 +52,14 @@ def decode(cls: type[T], data: bytes, file: str) -> T:
     try:
         fields = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise damaged(file, f"is not JSON ({error})") from error
+        raise DamagedError.of(file, f"it is not JSON ({error})") from error
     try:
         if not isinstance(fields, dict):
             raise Mismatch("is not a JSON object")
         _check_format(fields, file)
         return from_json(cls, fields)
     except Mismatch as error:
-        raise damaged(file, str(error)) from error
+        raise DamagedError.of(file, f"it {error}") from error
 
 
 def encode(document: Any) -> bytes:
@@ -67,11 +67,6 @@ def encode(document: Any) -> bytes:
     fields = document if isinstance(document, dict) else fields_to_json(document)
     text = json.dumps({"format": FORMAT, **fields}, separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8")
-
-
-def damaged(file: str, predicate: str) -> DamagedError:
-    """Return an error that says what is wrong with `file`: "it", then `predicate`."""
-    return DamagedError(f"'{file}' is damaged: it {predicate}", file=file)
 
 
 def _check_format(fields: dict[str, Any], file: str) -> None:
@@ -148,7 +143,9 @@ def check_column_families(families: Mapping[str, ColumnFamily], file: str) -> No
     used: set[int] = set()
     for name, family in families.items():
         if family.id >= RESERVED_FAMILY or family.id in used:
-            raise damaged(file, f"gives column family '{name}' the id {family.id}, reserved or in use")
+            raise DamagedError.of(
+                file, f"it gives column family '{name}' the id {family.id}, reserved or in use"
+            )
         used.add(family.id)
 
 
@@ -296,7 +293,7 @@ class Manifest:
         check_column_families(manifest.column_families, file)
         wrong = _malformed(manifest) or manifest.contradiction()
         if wrong is not None:
-            raise damaged(file, wrong)
+            raise DamagedError.of(file, f"it {wrong}")
         return manifest
 
 
@@ -380,14 +377,14 @@ def unpack(data: bytes, *, file: str) -> Archive:
     except StateStoreError:
         raise
     except Exception as error:  # zipfile has no error of its own for many kinds of damage
-        raise _damaged_archive(file, f"it is not a whole zip archive ({error})") from error
+        raise DamagedError.of(file, f"it is not a whole zip archive ({error})") from error
     text = members.pop(MANIFEST_NAME, None)
     if text is None:
-        raise _damaged_archive(file, f"it lacks '{MANIFEST_NAME}'")
+        raise DamagedError.of(file, f"it lacks '{MANIFEST_NAME}'")
     manifest = Manifest.from_json(text, file=file)
     missing = _missing_file(members)
     if missing is not None:
-        raise _damaged_archive(file, f"it lacks RocksDB's '{missing}'")
+        raise DamagedError.of(file, f"it lacks RocksDB's '{missing}'")
     return Archive(manifest, members)
 
 
@@ -396,16 +393,16 @@ def _read_members(data: bytes, file: str) -> dict[str, bytes]:
     bytes_left = min(_MAX_BYTES, _FREE_BYTES + len(data) * _MAX_EXPANSION)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         if len(archive.infolist()) > _MAX_MEMBERS:
-            raise _damaged_archive(
+            raise DamagedError.of(
                 file, f"it has {len(archive.infolist())} members, {_MAX_MEMBERS} at most belong"
             )
         for member in archive.infolist():
             name = member.filename
             if name != MANIFEST_NAME and _DATABASE_FILE.fullmatch(name) is None:
-                raise _damaged_archive(file, f"'{name}' does not belong into a snapshot")
+                raise DamagedError.of(file, f"'{name}' does not belong into a snapshot")
             bytes_left -= member.file_size  # no more than that is unpacked
             if name in members or bytes_left < 0:
-                raise _damaged_archive(
+                raise DamagedError.of(
                     file, f"'{name}' is there twice, or larger than any that was ever written"
                 )
             members[name] = archive.read(member)
@@ -421,10 +418,6 @@ def _missing_file(database: Mapping[str, bytes]) -> str | None:
     if manifest not in database:
         return manifest
     return None if any(name.startswith("OPTIONS-") for name in database) else "OPTIONS-*"
-
-
-def _damaged_archive(file: str, why: str) -> DamagedError:
-    return DamagedError(f"'{file}' is damaged: {why}", file=file)
 
 
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"}\Z')
@@ -493,9 +486,9 @@ def _unsealed(cls: type[T], data: bytes, file: str) -> T:
     seal = _SEAL.search(data)
     if seal is None:
         decode(_AnyDocument, data, file)
-        raise damaged(file, "does not end with its CRC-32")
+        raise DamagedError.of(file, "it does not end with its CRC-32")
     if zlib.crc32(data[: seal.start()] + b"}") != int(seal[1], 16):
-        raise damaged(file, f"has another CRC-32 than {seal[1].decode('ascii')}")
+        raise DamagedError.of(file, f"it has another CRC-32 than {seal[1].decode('ascii')}")
     return decode(cls, data, file)
 
 

@@ -127,7 +127,7 @@ def read_records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
         if key == META_KEY:
             return
         yield key, value
-    raise _damaged(path, "it lacks the reserved record")
+    raise DamagedError.of(path, "it lacks the reserved record")
 
 
 def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
@@ -140,9 +140,9 @@ def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
                 elif kind == PUT:
                     yield internal[:-KEY_FOOTER_BYTES], value
                 else:
-                    raise _damaged(path, f"it has a record of type {kind}")
+                    raise DamagedError.of(path, f"it has a record of type {kind}")
     except (IndexError, ValueError) as error:
-        raise _damaged(path, "its blocks do not fit") from error
+        raise DamagedError.of(path, "its blocks do not fit") from error
 
 
 def read_metadata(path: Path) -> bytes:
@@ -154,9 +154,9 @@ def read_metadata(path: Path) -> bytes:
     try:
         records = [] if last is None else list(entries_of(content_of(data, last.offset, last.size)))
     except (IndexError, ValueError) as error:
-        raise _damaged(path, "its blocks do not fit") from error
+        raise DamagedError.of(path, "its blocks do not fit") from error
     if not records or records[-1][0][:-KEY_FOOTER_BYTES] != META_KEY:
-        raise _damaged(path, "it lacks the reserved record")
+        raise DamagedError.of(path, "it lacks the reserved record")
     return records[-1][1]
 
 
@@ -180,11 +180,11 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
             for block in (data_blocks[0], data_blocks[-1])
         )
     except (IndexError, ValueError) as error:
-        raise _damaged(path, "its blocks do not fit") from error
+        raise DamagedError.of(path, "its blocks do not fit") from error
     separators = [block.separator for block in data_blocks[:-1]]
     keys = [*first[:1], *separators, *last[-1:]]
     if not keys or keys != sorted(keys) or first != sorted(first) or last != sorted(last):
-        raise _damaged(path, "its keys are in no order")
+        raise DamagedError.of(path, "its keys are in no order")
     return keys[0], keys[-1]
 
 
@@ -195,15 +195,15 @@ def number_of_records(path: Path) -> int:
         DamagedError: If the file has none.
     """
     if not path.stat().st_size:
-        raise _damaged(path, "it is empty")
+        raise DamagedError.of(path, "it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         footer = footer_of(data[-FOOTER_BYTES:])
         try:
             if footer is not None:
                 return varint_at(_properties(data, *footer.metaindex)[_RECORDS], 0)[0]
         except (IndexError, KeyError, ValueError) as error:
-            raise _damaged(path, "its properties cannot be read") from error
-    raise _damaged(path, "it does not end as a table of RocksDB does")
+            raise DamagedError.of(path, "its properties cannot be read") from error
+    raise DamagedError.of(path, "it does not end as a table of RocksDB does")
 
 
 class Block(NamedTuple):
@@ -219,7 +219,7 @@ def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     try:
         yield from _blocks(data, path)
     except (IndexError, ValueError) as error:
-        raise _damaged(path, "its blocks do not fit") from error
+        raise DamagedError.of(path, "its blocks do not fit") from error
 
 
 def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
@@ -231,13 +231,13 @@ def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
     try:
         return _index_of(data, path)
     except (IndexError, ValueError) as error:
-        raise _damaged(path, "its blocks do not fit") from error
+        raise DamagedError.of(path, "its blocks do not fit") from error
 
 
 def _index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
     footer = footer_of(data[-FOOTER_BYTES:])
     if footer is None:
-        raise _damaged(path, "it does not end as a table of RocksDB does")
+        raise DamagedError.of(path, "it does not end as a table of RocksDB does")
     has_lengths = _has_value_lengths(data, *footer.metaindex)
     return content_of(data, *footer.index_block), has_lengths
 
@@ -282,7 +282,3 @@ def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
         raise FormatError(f"a block has a compression ({kind}) that is not known")
     length, at = varint_at(content, 0)
     return bytes(pyarrow.Codec("lz4_raw").decompress(content[at:], length).to_pybytes())
-
-
-def _damaged(path: Path, why: str) -> DamagedError:
-    return DamagedError(f"'{path}' is damaged: {why}", file=str(path))

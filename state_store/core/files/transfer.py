@@ -19,6 +19,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -36,8 +37,6 @@ fails is fetched again alone.
 """
 
 _CHUNK_BYTES = 1 << 20
-
-_TRIES = 2
 
 PIECE_BYTES = 2 << 20
 """Bytes of a request."""
@@ -382,25 +381,21 @@ def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: in
 def check_count(storage: Storage, path: str, offset: int, length: int, count: int) -> None:
     """Raise DamagedError if storage returned only `count` of the `length` bytes from `offset`."""
     if count != length:
-        file = f"{storage.location}/{path}"
-        raise DamagedError(
-            f"'{file}' is damaged: it ends at {offset + count}, and not at {offset + length} or later",
-            file=file,
-        )
+        why = f"it ends at {offset + count}, and not at {offset + length} or later"
+        raise DamagedError.of(f"{storage.location}/{path}", why)
 
 
 def fetch_part_with_retry(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
-    """Download a part as `fetch_part` does, and once more if that fails.
+    """Download a part as `fetch_part` does, and once more if that fails."""
+    _retried(lambda: fetch_part(storage, path, local, offset, length))
 
-    Without it, one failure would make the other parts useless.
-    """
-    for attempt in range(_TRIES):
-        try:
-            fetch_part(storage, path, local, offset, length)
-            return
-        except (StorageError, DamagedError):
-            if attempt == _TRIES - 1:
-                raise
+
+def _retried(request: Callable[[], R]) -> R:
+    """Make a request, and once more if it fails: one failure would make the other parts useless."""
+    try:
+        return request()
+    except (StorageError, DamagedError):
+        return request()
 
 
 def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -> None:
@@ -479,7 +474,7 @@ def _verified(storage: Storage, cache: StoreCache, wanted_file: Wanted) -> str |
     storage.download(wanted_file.path, wanted_file.target)
     again = difference(wanted_file)
     if again is not None:
-        raise _damaged(storage, wanted_file, again)
+        raise DamagedError.of(f"{storage.location}/{wanted_file.path}", again)
     if wanted_file.verifiable:
         cache.keep(wanted_file.path, wanted_file.target)
     copy = "local copy of" if local else "first download of"
@@ -506,20 +501,21 @@ def difference(wanted_file: Wanted) -> str | None:
     sizes = f"it has {size_bytes} bytes instead of {wanted_file.size_bytes}" * (
         size_bytes != wanted_file.size_bytes
     )
-    if wanted_file.sha256 is not None:
-        checksum = sha256_of(wanted_file.target)
-        wrong = f"its SHA-256 is {checksum} instead of {wanted_file.sha256}"
-        return None if checksum == wanted_file.sha256 else sizes or wrong
-    if wanted_file.crc32 is not None:
-        crc = crc32_of(wanted_file.target)
-        wrong = f"its CRC-32 is {crc:08x} instead of {wanted_file.crc32:08x}"
-        return None if crc == wanted_file.crc32 else sizes or wrong
-    return sizes or None
+    if not wanted_file.verifiable:
+        return sizes or None
+    has_crc = wanted_file.sha256 is None
+    sha256, crc = ("", crc32_of(wanted_file.target)) if has_crc else (sha256_of(wanted_file.target), 0)
+    wrong = _other_checksum(wanted_file, sha256, crc)
+    return wrong and (sizes or wrong)
 
 
-def _damaged(storage: Storage, wanted_file: Wanted, why: str) -> DamagedError:
-    file = f"{storage.location}/{wanted_file.path}"
-    return DamagedError(f"'{file}' is damaged: {why}", file=file)
+def _other_checksum(wanted_file: Wanted, sha256: str, crc: int) -> str | None:
+    """Return in words how the known checksum differs from that of the content; None if it does not."""
+    if wanted_file.sha256 is None:
+        is_other = crc != wanted_file.crc32
+        return f"its CRC-32 is {crc:08x} instead of {wanted_file.crc32:08x}" if is_other else None
+    is_other = sha256 != wanted_file.sha256
+    return f"its SHA-256 is {sha256} instead of {wanted_file.sha256}" if is_other else None
 
 
 # ---- verifying in storage -------------------------------------------------------------------------------
@@ -561,7 +557,7 @@ def _verified_stored(storage: Storage, wanted_file: Wanted) -> tuple[str, str | 
         return sha256, None
     sha256, again = _read_through(storage, wanted_file)
     if again is not None:
-        raise _damaged(storage, wanted_file, again)
+        raise DamagedError.of(f"{storage.location}/{wanted_file.path}", again)
     return sha256, f"the first download of '{wanted_file.path}' was damaged ({first}); it was read again"
 
 
@@ -569,9 +565,8 @@ def _read_through(storage: Storage, wanted_file: Wanted) -> tuple[str, str | Non
     """Return the SHA-256 of a file, and in words how it differs from the wanted one."""
     digest, crc, size_bytes = hashlib.sha256(), 0, 0
     while size_bytes < wanted_file.size_bytes:
-        piece = _read(
-            storage, wanted_file.path, size_bytes, min(PIECE_BYTES, wanted_file.size_bytes - size_bytes)
-        )
+        length = min(PIECE_BYTES, wanted_file.size_bytes - size_bytes)
+        piece = _retried(partial(storage.read, wanted_file.path, size_bytes, length))
         if not piece:
             return "", f"it has {size_bytes} bytes instead of {wanted_file.size_bytes}"
         size_bytes += len(piece)
@@ -579,19 +574,4 @@ def _read_through(storage: Storage, wanted_file: Wanted) -> tuple[str, str | Non
         if wanted_file.sha256 is None:
             crc = zlib.crc32(piece, crc)
     sha256 = digest.hexdigest()
-    if wanted_file.sha256 is not None and sha256 != wanted_file.sha256:
-        return sha256, f"its SHA-256 is {sha256} instead of {wanted_file.sha256}"
-    if wanted_file.sha256 is None and crc != wanted_file.crc32:
-        return sha256, f"its CRC-32 is {crc:08x} instead of {wanted_file.crc32:08x}"
-    return sha256, None
-
-
-def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:
-    """Read a piece, and once more if that fails: without it, one failure would make the others useless."""
-    for attempt in range(_TRIES):
-        try:
-            return storage.read(path, offset, length)
-        except StorageError:
-            if attempt == _TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+    return sha256, _other_checksum(wanted_file, sha256, crc)

@@ -272,12 +272,10 @@ def check_version(
     if data is None:
         if version.number == 0:
             return 0, {}
-        raise DamagedError(f"'{file}' is damaged: it lacks the reserved record", file=file)
+        raise DamagedError.of(file, "it lacks the reserved record")
     metadata = DeltaMetadata.from_json(data, file=file)
     if metadata.version_id != version:
-        raise DamagedError(
-            f"'{file}' is damaged: it says that it is version {metadata.version_id}, not {version}", file=file
-        )
+        raise DamagedError.of(file, f"it says that it is version {metadata.version_id}, not {version}")
     return metadata.keys, metadata.column_families
 
 

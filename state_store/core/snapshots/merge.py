@@ -60,6 +60,7 @@ from state_store.core.snapshots.context import (
     ingest_deltas,
     wanted_deltas,
 )
+from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import link_or_copy, local_disk_errors
 from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError
 
@@ -127,7 +128,7 @@ def _merge(
     kind: str,
     directory: Path,
 ) -> Merged:
-    clock = _Laps(context.runtime.monotonic_s)
+    clock = Laps(context.runtime.monotonic_s)
     link_database(base, directory)
     clock.lap("link_ms")
     with context.workspace.scratch() as scratch:
@@ -184,7 +185,7 @@ def sorted_runs(files: Sequence[TableFile]) -> int:
     return sum(file.level == 0 for file in files) + len({file.level for file in files if file.level})
 
 
-class _Laps:
+class Laps:
     """A stop watch by phase, in milliseconds."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
@@ -193,6 +194,7 @@ class _Laps:
         self._last = clock_s()
 
     def lap(self, name: str) -> None:
+        """Add a phase, which began with the end of the one before."""
         now = self._clock_s()
         self.phases[name] = (now - self._last) * 1000
         self._last = now
@@ -275,7 +277,7 @@ def publish(
                 _upload(context, base, lease, new)
                 context.deadline.check()
             except BaseException:
-                _take_back(context, uploaded)
+                take_back(context.storage, (str(file.path) for file in uploaded.values()))
                 raise
             stored |= new
             shares = any(name not in uploaded for name in stored)
@@ -373,16 +375,16 @@ def _check_again(context: StoreContext, base: LocalDatabase, new: Mapping[str, D
         context.deadline.check()
         file = base.directory / name
         if sha256_of(file) != older[name]:
-            raise DamagedError(f"'{file}' is damaged: its SHA-256 is not {older[name]}", file=str(file))
+            raise DamagedError.of(file, f"its SHA-256 is not {older[name]}")
 
     context.parallel(check, [name for name in new if older.get(name) == new[name].sha256])
 
 
-def _take_back(context: StoreContext, uploaded: Mapping[str, DatabaseFile]) -> None:
+def take_back(storage: Storage, paths: Iterable[str]) -> None:
     """Delete files that no snapshot names yet; those that cannot be deleted are left to clean-ups."""
-    for file in uploaded.values():
+    for path in paths:
         with contextlib.suppress(StateStoreError):
-            context.storage.delete(str(file.path))
+            storage.delete(path)
 
 
 def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, DatabaseFile]:

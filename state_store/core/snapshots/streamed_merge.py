@@ -43,7 +43,14 @@ from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile, TableWriter, tidy
-from state_store.core.engine.table import KEY_FOOTER_BYTES, TRAILER_BYTES, blocks, content_of, entries_of
+from state_store.core.engine.table import (
+    KEY_FOOTER_BYTES,
+    TRAILER_BYTES,
+    Block,
+    blocks,
+    content_of,
+    entries_of,
+)
 from state_store.core.files.sparse import (
     SPAN_BYTES,
     HolesUnsupportedError,
@@ -65,11 +72,11 @@ from state_store.core.snapshots.context import (
     describe,
     ingest_deltas,
 )
-from state_store.core.snapshots.merge import Merged, Published, publish_written, tail_of
+from state_store.core.snapshots.merge import Laps, Merged, Published, publish_written, tail_of, take_back
 from state_store.core.snapshots.restore import LOOSE_DIRECTORY, Restored
 from state_store.core.storage.contract import Span, Storage
 from state_store.core.storage.local_disk import local_disk_errors
-from state_store.errors import DamagedError, StateStoreError
+from state_store.errors import DamagedError
 
 T = TypeVar("T")
 
@@ -121,12 +128,15 @@ def first_and_last_block(path: Path) -> tuple[tuple[int, int], tuple[int, int]]:
     Raises:
         DamagedError: The index cannot be read, or is empty.
     """
-    with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    places = [(block.offset, block.offset + block.size + TRAILER_BYTES) for block in blocks(data, path)]
+    places = [(block.offset, block.offset + block.size + TRAILER_BYTES) for block in _blocks_of(path)]
     if not places:
-        raise DamagedError(f"'{path}' is damaged: it has no data", file=str(path))
+        raise DamagedError.of(path, "it has no data")
     return places[0], places[-1]
+
+
+def _blocks_of(path: Path) -> Iterator[Block]:
+    with path.open("rb") as file:
+        return blocks(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path)
 
 
 class _Window(NamedTuple):
@@ -266,10 +276,7 @@ class RowStream:
         """Return the offsets of a table's data blocks, and the end of the last."""
         offsets = self._offsets.get(name)
         if offsets is None:
-            path = self._database.directory / name
-            with path.open("rb") as file:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            offsets = array("Q", (block.offset for block in blocks(data, path)))
+            offsets = array("Q", (block.offset for block in _blocks_of(self._database.directory / name)))
             offsets.append(self._tables[name].data_end)
             self._offsets[name] = offsets
         return offsets
@@ -410,7 +417,7 @@ def publish_streamed(
                 files = tables.taken_in(restored.version, keys)
                 context.deadline.check()
             except BaseException:
-                tables.take_back()
+                take_back(context.storage, tables.announced)
                 raise
             # From here on the archive may be in storage, whatever fails: the tables stay.
             merged_ms = (clock_s() - start) * 1000
@@ -437,7 +444,7 @@ class _Tables:
         self._settings: DatabaseSettings = context.settings
         self._unique = context.runtime.random_32()
         self._files: list[tuple[Path, DatabaseFile]] = []
-        self._announced: list[str] = []
+        self.announced: list[str] = []
         self.upload_ms = 0.0
 
     def write(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
@@ -466,7 +473,7 @@ class _Tables:
             stored, path.stat().st_size, sha256_of(path), self._version, level=0, tail=tail_of(path)
         )
         start = context.runtime.monotonic_s()
-        self._announced.append(stored)
+        self.announced.append(stored)
         self._lease.announce([stored])
         context.storage.upload(path, stored)
         self.upload_ms += (context.runtime.monotonic_s() - start) * 1000
@@ -485,12 +492,6 @@ class _Tables:
         }
         tidy(self._directory, set(files))
         return files
-
-    def take_back(self) -> None:
-        """Delete the uploaded tables; those that cannot be deleted are left to clean-ups."""
-        for path in self._announced:
-            with contextlib.suppress(StateStoreError):
-                self._context.storage.delete(path)
 
 
 def is_young(restored: Restored) -> bool:
@@ -520,13 +521,12 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         DamagedError: A file is damaged.
         StateStoreError: The storage or the disk failed, or the deadline passed.
     """
-    clock_s = context.runtime.monotonic_s
     base = restored.base
-    start = clock_s()
+    laps = Laps(context.runtime.monotonic_s)
     settings = replace(context.settings.for_store(base.size_bytes), size_amplification_percent=_NEVER_PERCENT)
     bounded = replace(context, settings=settings)
     with sparse_database(bounded, restored, room_bytes) as (database, stream, known_files):
-        ingested = clock_s()
+        laps.lap("ingest_ms")
         runs = database.runs()
         young = runs[: _fitting(runs[:-1], room_bytes)]
         sparse = {file.path: file for file in restored.sparse}
@@ -535,7 +535,7 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         if all_fit or some_fit:
             for file in _complete(context, restored, known_files, young):
                 del sparse[file.path]
-        fetched = clock_s()
+        laps.lap("fetch_ms")
         if all_fit:
             database.compact_runs(deadline=lambda: context.deadline.passed)
         elif some_fit:
@@ -547,15 +547,10 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         )
     shutil.rmtree(base.directory / LOOSE_DIRECTORY, ignore_errors=True)
     tidy(base.directory, set(files))
-    phases = {
-        "link_ms": 0.0,
-        "fetch_ms": (fetched - ingested) * 1000,
-        "ingest_ms": (ingested - start) * 1000,
-        "compact_ms": (clock_s() - fetched) * 1000,
-    }
+    laps.lap("compact_ms")
     files, names = _with_stored_checksums(context, base.directory, files, sparse)
     new_base = LocalDatabase(base.directory, restored.version, files, keys, families, base.snapshot)
-    return Merged(new_base, phases, names)
+    return Merged(new_base, {"link_ms": 0.0, **laps.phases}, names)
 
 
 def _fitting(runs: Sequence[Sequence[TableFile]], room_bytes: int) -> int:
@@ -592,8 +587,7 @@ def _complete(
         context.deadline.check()
         wrong = difference(file.wanted(directory))
         if wrong is not None:
-            where = f"{context.storage.location}/{file.path}"
-            raise DamagedError(f"'{where}' is damaged: {wrong}", file=where)
+            raise DamagedError.of(f"{context.storage.location}/{file.path}", wrong)
     return young
 
 

@@ -33,8 +33,8 @@ MUTANTS = [
     Mutant(
         "SHA-256 is not compared",
         f"{_FILES}/transfer.py",
-        "return None if checksum == wanted_file.sha256 else",
-        "return None if checksum else",
+        "    is_other = sha256 != wanted_file.sha256\n",
+        "    is_other = False\n",
         ("tests/core/snapshots/test_restore.py",),
     ),
     Mutant(
