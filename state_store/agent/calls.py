@@ -270,7 +270,8 @@ class Calls:
         The base of a merge is not released: the JVM takes it from the event.
         """
         if isinstance(answer, (RestoredStore, DeltaFiles)):
-            self._released(request, answer.directory)
+            base = answer.offered if isinstance(answer, RestoredStore) else answer
+            self._released(request, base.directory)
 
     def _ping(self, request: dict[str, Any]) -> Pong:
         return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)

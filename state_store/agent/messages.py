@@ -21,7 +21,7 @@ from state_store.core.codec import INLINE, JsonObject, Mismatch, Signed, fields_
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.settings.options import Options
 from state_store.core.snapshots.merge import Published
-from state_store.core.snapshots.restore import Restored, RestoredDelta
+from state_store.core.snapshots.restore import Restored
 from state_store.errors import InternalError, StateStoreError
 
 T = TypeVar("T")
@@ -340,20 +340,47 @@ NO_PAGES = Paging(0, 0, {})
 
 @json_names(loose_deltas="beside", paging=INLINE)
 @dataclass(frozen=True)
-class RestoredStore(Answer):
-    """Answer to `restore`: a database to open read-only, the cost of the restore, and the predicted cost.
+class OfferedBase(Answer):
+    """A base that the JVM may open read-only; it is the JVM's until the JVM releases it.
 
-    With `loose_deltas` the database is one of `base`, and so are `keys` and `column_families`.
+    With `loose_deltas` the database is one of `base`, and so are `keys`.
     """
 
-    id: str | None
-    attempts: SeenAttempts
     directory: Path
-    base: VersionId
-    loose_deltas: Sequence[LooseDelta]
-    sparse: Sequence[str]
-    paging: Paging
+    version: int
+    id: str | None
     keys: int
+    base: VersionId
+    loose_deltas: Sequence[LooseDelta] = ()
+    sparse: Sequence[str] = ()
+    paging: Paging = NO_PAGES
+
+    @classmethod
+    def of(cls, version: VersionId, restored: Restored, paging: Paging) -> OfferedBase:
+        """Return the base that a restore has made of a version."""
+        base = restored.base
+        return cls(
+            base.directory,
+            version.number,
+            version.checkpoint_id,
+            base.keys,
+            base.version,
+            [LooseDelta(delta.version, delta.path) for delta in restored.deltas],
+            [file.name for file in restored.sparse],
+            paging,
+        )
+
+
+@json_names(offered=INLINE)
+@dataclass(frozen=True)
+class RestoredStore(Answer):
+    """Answer to `restore`: a base to open, the cost of the restore, and the predicted cost.
+
+    With loose deltas the `column_families` are those of the database.
+    """
+
+    offered: OfferedBase
+    attempts: SeenAttempts
     column_families: Mapping[str, Any]
     bytes: int
     files: int
@@ -372,14 +399,8 @@ class RestoredStore(Answer):
         """Return the answer for a restore that was made."""
         base, chain = restored.base, restored.chain
         return cls(
-            id=restored.version.checkpoint_id,
+            offered=OfferedBase.of(restored.version, restored, paging),
             attempts=SeenAttempts(restored.version.number, restored.seen),
-            directory=base.directory,
-            base=base.version,
-            loose_deltas=[_loose(delta) for delta in restored.deltas],
-            sparse=[file.name for file in restored.sparse],
-            paging=paging,
-            keys=base.keys,
             column_families=_encoded(base.column_families),
             bytes=base.size_bytes + sum(delta.size_bytes for delta in restored.deltas),
             files=len(base.files) + len(restored.deltas),
@@ -393,10 +414,6 @@ class RestoredStore(Answer):
             ages=ages,
             warnings=restored.warnings,
         )
-
-
-def _loose(delta: RestoredDelta) -> LooseDelta:
-    return LooseDelta(delta.version, delta.path)
 
 
 def _encoded(families: Mapping[str, ColumnFamily]) -> Mapping[str, Any]:
@@ -453,39 +470,6 @@ class DeltaFiles(Answer):
 
     directory: Path
     files: Sequence[LooseDelta]
-
-
-@json_names(loose_deltas="beside", paging=INLINE)
-@dataclass(frozen=True)
-class OfferedBase(Answer):
-    """A base that the JVM may open; it is the JVM's until the JVM releases it.
-
-    As in the answer to `restore`, the database is one of `base` and has that many `keys`.
-    """
-
-    directory: Path
-    version: int
-    id: str | None
-    keys: int
-    base: VersionId
-    loose_deltas: Sequence[LooseDelta] = ()
-    sparse: Sequence[str] = ()
-    paging: Paging = NO_PAGES
-
-    @classmethod
-    def of(cls, version: VersionId, restored: Restored, paging: Paging) -> OfferedBase:
-        """Return the base that a restore has made of a version."""
-        base = restored.base
-        return cls(
-            base.directory,
-            version.number,
-            version.checkpoint_id,
-            base.keys,
-            base.version,
-            [_loose(delta) for delta in restored.deltas],
-            [file.name for file in restored.sparse],
-            paging,
-        )
 
 
 @dataclass(frozen=True)

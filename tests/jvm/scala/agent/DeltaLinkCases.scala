@@ -93,9 +93,10 @@ object DeltaLinkCases {
     figures(room, answer)
   }
 
+  private val noBase = MadeBase("", VersionId(0, None), 0, Nil, Set.empty, 0, 0, Map.empty)
+
   private def merge(chain: ChainSizes): MergeEnded = MergeEnded(1,
-    MergedStore("incremental", "", "", VersionId(0, None), 0, VersionId(0, None), Nil, Set.empty, 0, 0, Map.empty, 0, 0,
-      0, 0, 0, 0, 0, chain),
+    MergedStore("incremental", "", VersionId(0, None), noBase, 0, 0, 0, 0, 0, 0, 0, chain),
     SnapshotAges(Some(7), None), 23, 0)
 
   /** A delta is expected on one of which the agent has not heard; it hears of both, in their order. */

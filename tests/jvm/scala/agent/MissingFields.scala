@@ -32,7 +32,8 @@ object MissingFields {
 
   def main(arguments: Array[String]): Unit = {
     require(Answers.commit(commit).chain.snapshotVersion.contains(8L) && Answers.commit(commit).seen.attempts.size == 2)
-    require(Answers.restore(restore).looseDeltas.map(_._2) == Seq("/p") && Answers.restore(restore).predictedMs == 9)
+    require(
+      Answers.restore(restore).base.looseDeltas.map(_._2) == Seq("/p") && Answers.restore(restore).predictedMs == 9)
     removeEach(commit)(Answers.commit(commit))
     removeEach(restore)(Answers.restore(restore))
     println("each missing field is named")

@@ -103,7 +103,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       versioned(version) ++
         Seq("thorough" -> thorough) ++
         snapshot.toSeq.flatMap(base => Seq("from_version" -> base.number, "from_id" -> base.id))))
-    held.add(answer.directory)
+    held.add(answer.base.directory)
     answer
   }
 
@@ -216,7 +216,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   private def handle(event: AgentEvent): Unit = {
     event match {
       case ended: MergeEnded =>
-        held.add(ended.merged.directory)
+        held.add(ended.merged.base.directory)
         told.merged(ended)
       case _ => ()
     }

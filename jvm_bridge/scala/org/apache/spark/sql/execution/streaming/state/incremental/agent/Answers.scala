@@ -51,27 +51,34 @@ final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option
 final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
 
 /**
- * Answer to `restore`: a database to open, and the cost of making it.
+ * A base that the agent has made: a database in `directory`, and deltas after it.
  *
- * @param id the id of the version, if it has one
- * @param base the version of the database, which has `keys` keys; if its number is 0, there is no database
+ * @param database the version of the database, which has `keys` keys; if its number is 0, there is no database
  * @param looseDeltas version and local file of the deltas after the base that are not in it, oldest first
  * @param sparse paths, below the directory, of the files of which parts are missing
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param pagesAtOnce bytes of such pages that a call may bring, so that they stay until they are read
  * @param stored paths of such files in storage, by their path below the directory
  */
-final case class RestoreAnswer(
-    id: Option[String],
-    seen: SeenAttempts,
+final case class MadeBase(
     directory: String,
-    base: VersionId,
+    database: VersionId,
+    keys: Long,
     looseDeltas: Seq[(VersionId, String)],
     sparse: Set[String],
     pageBytes: Int,
     pagesAtOnce: Long,
-    stored: Map[String, String],
-    keys: Long,
+    stored: Map[String, String])
+
+/**
+ * Answer to `restore`: a base to open, and the cost of making it.
+ *
+ * @param id the id of the version, if it has one
+ */
+final case class RestoreAnswer(
+    id: Option[String],
+    seen: SeenAttempts,
+    base: MadeBase,
     files: Long,
     deltas: Long,
     localFiles: Long,
@@ -83,7 +90,8 @@ final case class RestoreAnswer(
     warnings: Seq[String]) {
   override def toString: String =
     s"$files files, of which $localFiles were local, $fetchedFiles were fetched ($fetchedBytes bytes) and " +
-      s"${sparse.size} are fetched as they are read; $deltas deltas; $phases, $predictedMs ms predicted; $directory"
+      s"${base.sparse.size} are fetched as they are read; $deltas deltas; $phases, $predictedMs ms predicted; " +
+      base.directory
 }
 
 /** Duration of each phase of a restore, in milliseconds. */
@@ -140,8 +148,6 @@ final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, lef
  * The result of a merge: a base to open, and for a snapshot its files.
  *
  * @param kind `ingest` (nothing was published), `incremental` or `full`
- * @param database the version of the database in `directory`, which has `keys` keys; if its number is 0, there is none
- * @param looseDeltas as of a restore, with `sparse`, `pageBytes`, `pagesAtOnce` and `stored`
  * @param newBytes bytes of the files that `version` needs and no older version does, of its snapshot
  * @param newBytesBefore the same before the merge: of its delta, or of an older snapshot
  * @param chain the chain after the merge, of the newest version that the agent had heard of
@@ -149,15 +155,8 @@ final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, lef
 final case class MergedStore(
     kind: String,
     reason: String,
-    directory: String,
     version: VersionId,
-    keys: Long,
-    database: VersionId,
-    looseDeltas: Seq[(VersionId, String)],
-    sparse: Set[String],
-    pageBytes: Int,
-    pagesAtOnce: Long,
-    stored: Map[String, String],
+    base: MadeBase,
     tookMs: Long,
     uploadedBytes: Long,
     sharedFiles: Long,
@@ -241,14 +240,7 @@ private[agent] object Answers {
     RestoreAnswer(
       id = ok.ifText("id"),
       seen = attempts(ok.child("attempts")),
-      directory = ok.text("directory"),
-      base = version(ok.child("base")),
-      looseDeltas = looseDeltas(ok),
-      sparse = ok.texts("sparse").toSet,
-      pageBytes = ok.number("page_bytes").toInt,
-      pagesAtOnce = ok.number("pages_at_once"),
-      stored = stored(ok),
-      keys = ok.number("keys"),
+      base = base(ok),
       files = ok.number("files"),
       deltas = ok.number("deltas"),
       localFiles = ok.number("local_files"),
@@ -322,20 +314,12 @@ private[agent] object Answers {
     case other => throw unexpected(s"an event '$other'")
   }
 
-  private def merged(node: JsonNode): MergedStore = {
-    val base = node.child("base")
+  private def merged(node: JsonNode): MergedStore =
     MergedStore(
       kind = node.text("kind"),
       reason = node.text("reason"),
-      directory = base.text("directory"),
-      version = version(base),
-      keys = base.number("keys"),
-      database = version(base.child("base")),
-      looseDeltas = looseDeltas(base),
-      sparse = base.texts("sparse").toSet,
-      pageBytes = base.number("page_bytes").toInt,
-      pagesAtOnce = base.number("pages_at_once"),
-      stored = stored(base),
+      version = version(node.child("base")),
+      base = base(node.child("base")),
       tookMs = node.number("took_ms"),
       uploadedBytes = node.number("uploaded_bytes"),
       sharedFiles = node.number("shared_files"),
@@ -344,15 +328,19 @@ private[agent] object Answers {
       newBytes = node.number("new_bytes"),
       newBytesBefore = node.number("new_bytes_before"),
       chain = chain(node.child("chain")))
-  }
 
   private def attempts(node: JsonNode): SeenAttempts = SeenAttempts(node.number("ordinal"), node.versions("seen"))
 
-  private def looseDeltas(node: JsonNode): Seq[(VersionId, String)] =
-    node.items("beside").map(delta => version(delta) -> delta.text("path"))
-
-  private def stored(node: JsonNode): Map[String, String] =
-    node.entries("stored").map { case (name, path) => name -> path.asText }.toMap
+  private def base(node: JsonNode): MadeBase =
+    MadeBase(
+      directory = node.text("directory"),
+      database = version(node.child("base")),
+      keys = node.number("keys"),
+      looseDeltas = node.items("beside").map(delta => version(delta) -> delta.text("path")),
+      sparse = node.texts("sparse").toSet,
+      pageBytes = node.number("page_bytes").toInt,
+      pagesAtOnce = node.number("pages_at_once"),
+      stored = node.entries("stored").map { case (name, path) => name -> path.asText }.toMap)
 
   private def version(node: JsonNode): VersionId = VersionId(node.number("version"), node.ifText("id"))
 

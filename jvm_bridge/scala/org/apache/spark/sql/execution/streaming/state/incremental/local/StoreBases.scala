@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
-  AgentException, AgentStore, MergedStore, RangeReads, RestoreAnswer, Supervised
+  AgentException, AgentStore, MadeBase, MergedStore, RangeReads, RestoreAnswer, Supervised
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
   BaseDirectory, GoneRowsException, RemoteRowsException, RestoredDelta, RestoredFiles, StoredRanges, VerifiedStretch
@@ -36,14 +36,10 @@ private[local] final class StoreBases(
   private val damages = new AtomicLong
 
   /** Returns the directory that a merge made, as a base. */
-  def merged(made: MergedStore): BaseDirectory =
-    if (made.sparse.isEmpty && made.looseDeltas.isEmpty)
-      BaseDirectory(made.directory, made.version, made.keys, () => release(made.directory),
-        onDamage = () => reportDamage(made.directory))
-    else withLooseDeltas(made.directory, made.version, made.keys, made.looseDeltas,
-      deltas =>
-        RestoredFiles(made.database, made.keys, deltas, made.sparse, fetch(made.directory, _),
-          pageBytes = made.pageBytes, pagesAtOnce = made.pagesAtOnce, openStored = storedIn(made.stored)))
+  def merged(made: MergedStore): BaseDirectory = {
+    val isWhole = made.base.sparse.isEmpty && made.base.looseDeltas.isEmpty
+    directoryOf(made.version, made.base, isOpened = isWhole)
+  }
 
   /**
    * Restores a version from files whose blocks are verified as they are read. If the files have shown damage, or show
@@ -61,7 +57,7 @@ private[local] final class StoreBases(
     answer.warnings.foreach(text => logWarning(s"$name: $text"))
     restored(answer)
     try {
-      val families = state.reset(directoryOf(VersionId(version.number, answer.id), answer))
+      val families = state.reset(directoryOf(VersionId(version.number, answer.id), answer.base, isOpened = false))
       (answer, families)
     } catch {
       case e: UnknownFormatException => throw AgentException.of(e)
@@ -72,28 +68,18 @@ private[local] final class StoreBases(
     }
   }
 
-  private def directoryOf(version: VersionId, answer: RestoreAnswer): BaseDirectory =
-    withLooseDeltas(answer.directory, version, answer.keys, answer.looseDeltas,
-      deltas =>
-        RestoredFiles(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _),
-          answer.pageBytes,
-          answer.pagesAtOnce,
-          storedIn(answer.stored)))
-
-  private def withLooseDeltas(
-      directory: String,
-      version: VersionId,
-      keys: Long,
-      oldestFirst: Seq[(VersionId, String)],
-      files: Seq[RestoredDelta] => RestoredFiles): BaseDirectory = {
-    val deltas = oldestFirst.reverse.map { case (delta, path) => RestoredDelta(path, delta) }
+  /** @param isOpened true if the agent has opened the database, which then has the files of the base and no others */
+  private def directoryOf(version: VersionId, base: MadeBase, isOpened: Boolean): BaseDirectory = {
+    val deltas = base.looseDeltas.reverse.map { case (delta, path) => RestoredDelta(path, delta) }
+    val files = RestoredFiles(base.database, base.keys, deltas, base.sparse, fetch(base.directory, _), base.pageBytes,
+      base.pagesAtOnce, storedIn(base.stored))
     BaseDirectory(
-      directory,
+      base.directory,
       version,
-      keys = if (deltas.isEmpty) keys else -1,
-      onClose = () => release(directory),
-      restored = Some(files(deltas)),
-      onDamage = () => reportDamage(directory))
+      keys = if (deltas.isEmpty) base.keys else -1,
+      onClose = () => release(base.directory),
+      restored = Option.unless(isOpened)(files),
+      onDamage = () => reportDamage(base.directory))
   }
 
   /**

@@ -140,7 +140,8 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
       agentRestarts = local.agentRestarts, agentRestartsBefore = restartsBefore,
       restored = opened.restored.map { answer =>
         RestoreReport(
-          answer.sparse.nonEmpty, opened.loadMs, answer.predictedMs, answer.files, answer.deltas, answer.fetchedBytes)
+          answer.base.sparse.nonEmpty, opened.loadMs, answer.predictedMs, answer.files, answer.deltas,
+          answer.fetchedBytes)
       })
   }
 
