@@ -74,8 +74,10 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       val copies = spans(frame.header).map(span => () => untilUnchanged(copySpan(span)))
       ok("copied" -> Json.array(FileCalls.together(copies)))
     case "download" if frame.header.has("length") =>
-      ok("bytes" -> (if (isBackground(frame)) transfers.download(bulk => part(path, frame, bulk.copied))
-                     else part(path, frame, _ => ())))
+      val to = frame.header.text("to")
+      val part = FileCalls.Span(path, to, Seq(frame.header.number("offset") -> frame.header.number("length")))
+      ok("bytes" -> (if (isBackground(frame)) transfers.download(bulk => untilUnchanged(copySpan(part, bulk.copied)))
+                     else untilUnchanged(copySpan(part))))
     case "download" =>
       untilUnchanged(download(path, frame.header.text("to")))
       ok()
@@ -88,9 +90,6 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       ok()
     case other => throw new UnsupportedOperationException(s"no file operation '$other'")
   }
-
-  private def part(path: Path, frame: Frame, copied: Long => Unit): Long =
-    untilUnchanged(downloadPart(path, frame.header, copied))
 
   private def isBackground(frame: Frame): Boolean = frame.header.path("background").asBoolean
 
@@ -132,25 +131,6 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       .opt("fs.option.openfile.read.policy", "sequential")
       .build())
 
-  /**
-   * Copies a part of the file to the same place of an existing local file.
-   *
-   * @param copied called with the number of each some bytes that were copied
-   * @return the number of all bytes copied
-   */
-  private def downloadPart(path: Path, arguments: ObjectNode, copied: Long => Unit): Long = {
-    val offset = arguments.number("offset")
-    val length = arguments.number("length")
-    Using.resource(openUntil(path, offset + length)) { in =>
-      Using.resource(FileCalls.existing(arguments.text("to"))) { out =>
-        try {
-          if (offset > 0) in.seek(offset)
-          FileCalls.copy(in, out, offset, length, copied)
-        } catch { case _: EOFException => 0 } // the part begins after the end
-      }
-    }
-  }
-
   private def spans(arguments: ObjectNode): Seq[FileCalls.Span] = arguments.path("spans").elements.asScala.map { span =>
     val pieces = span.path("pieces").elements.asScala.map(_.asLong).grouped(2).map(piece => (piece.head, piece.last))
     FileCalls.Span(new Path(span.text("path")), span.text("to"), pieces.toSeq)
@@ -158,18 +138,21 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   /**
    * Reads a file from the first of some pieces to the end of the last, and copies the pieces to the same places of an
-   * existing local file. Returns the number of bytes copied.
+   * existing local file.
+   *
+   * @param copied called with the number of each some bytes that were copied
+   * @return the number of all bytes copied
    */
-  private def copySpan(span: FileCalls.Span): Long = {
+  private def copySpan(span: FileCalls.Span, copied: Long => Unit = _ => ()): Long =
     Using.resource(openUntil(span.path, span.pieces.last._1 + span.pieces.last._2)) { in =>
       Using.resource(FileCalls.existing(span.to)) { out =>
         FileCalls.copyPieces(in, span.pieces.toIndexedSeq) { (_, bytes, offset) =>
           var place = offset
           while (bytes.hasRemaining) place += out.write(bytes, place)
+          copied(place - offset)
         }
       }
     }
-  }
 
   /** Returns a reader of ranges of files into memory, which the caller closes. */
   def rangeReads(): RangeReads = new RangeReads(stored)
@@ -271,19 +254,6 @@ private object FileCalls {
   private def existing(local: String): FileChannel =
     try FileChannel.open(Paths.get(local), StandardOpenOption.WRITE)
     catch { case e: NoSuchFileException => throw new IOException(s"the local file $local is gone", e) }
-
-  private def copy(in: InputStream, out: FileChannel, offset: Long, length: Long, noteCopied: Long => Unit): Long = {
-    val buffer = new Array[Byte](math.min(CopiedAtOnceBytes.toLong, length).toInt)
-    var copied = 0L
-    var count = in.readNBytes(buffer, 0, buffer.length)
-    while (count > 0) {
-      val bytes = ByteBuffer.wrap(buffer, 0, count)
-      while (bytes.hasRemaining) copied += out.write(bytes, offset + copied)
-      noteCopied(count)
-      count = in.readNBytes(buffer, 0, math.min(buffer.length.toLong, length - copied).toInt)
-    }
-    copied
-  }
 
   /**
    * Reads all bytes from the first of some pieces to the end of the last, and passes those of the pieces on.
