@@ -81,7 +81,7 @@ MUTANTS = [
     Mutant(
         "a block across two mappings is read in the first",
         f"{ROOT}/sst/SstFile.scala",
-        "if (from + block.bytes + SstFormat.trailerBytes > pieceBytes) 0 else addresses",
+        "if (from + block.length > pieceBytes) 0 else addresses",
         "if (from + SstFormat.trailerBytes > pieceBytes) 0 else addresses",
         SIZES,
     ),

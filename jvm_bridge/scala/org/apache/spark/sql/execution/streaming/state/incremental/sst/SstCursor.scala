@@ -42,17 +42,16 @@ private[incremental] abstract class Cursor {
  * @param lent memory for a block, which stays after [[close]]; null: the cursor has its own
  */
 private[incremental] final class SstCursor(table: SstTable, lent: SstRoom = null) extends Cursor {
-  private val entry = new VarintReader(0)
+  private val room = if (lent == null) new SstRoom else lent
+  private val entries = new SstEntries(room)
+  private val entry = entries.entry
   private var block = 0
-  private var blockStart = 0L
   private var end = 0L
-  private var restartsEnd = 0L
   private var keyBuffer = 0L
   private var keyRoom = 0
 
   /** Length of the key with its footer; 0 before the first key of a block. */
   private var keyBytes = 0
-  private val room = if (lent == null) new SstRoom else lent
 
   /** Number of blocks after the next that a read verifies in advance; it grows as the scan goes on. */
   private var ahead = 0
@@ -79,39 +78,17 @@ private[incremental] final class SstCursor(table: SstTable, lent: SstRoom = null
     block = table.blockOf(key, OffHeap.arrayBase, key.length) - 1
     ahead = 0
     if (enterBlock()) {
-      entry.at = lastRestartNotAfter(key)
+      entries.seek(key)
       keyBytes = 0
       read()
     }
     while (valid && Bytes.compare(key, keyAddress, keyLength) > 0) next()
   }
 
-  private def lastRestartNotAfter(key: Array[Byte]): Long = {
-    var low = 0
-    var high = restartCount - 1
-    while (low < high) {
-      val middle = (low + high + 1) >>> 1
-      entry.at = restart(middle)
-      entry.length()
-      val length = entry.length() - SstFormat.keyFooterBytes
-      entry.length()
-      if (length < 0 || length > end - entry.at) table.changed(blockStart)
-      if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
-    }
-    restart(low)
-  }
-
-  private def restartCount: Int = ((restartsEnd - end) >>> 2).toInt
-  private def restart(i: Int): Long = {
-    val at = blockStart + (OffHeap.getInt(null, end + 4L * i) & 0xffffffffL)
-    if (at >= end) table.changed(blockStart)
-    at
-  }
-
   def next(): Unit = if (entry.at < end) read() else nextBlock()
 
   private def nextBlock(): Unit = if (enterBlock()) {
-    entry.at = blockStart
+    entry.at = entries.start
     keyBytes = 0
     read()
   }
@@ -122,11 +99,9 @@ private[incremental] final class SstCursor(table: SstTable, lent: SstRoom = null
     block += 1
     valid = false
     if (block < table.blocks) {
-      table.read(block, room, ahead)
-      blockStart = room.start
+      entries.read(table, block, ahead)
       ahead = math.min(2 * ahead + 1, SstCursor.maxAhead)
-      restartsEnd = blockStart + room.bytes - 4
-      end = table.restartsAt(blockStart, restartsEnd)
+      end = entries.end
       valid = true
     }
     valid
@@ -140,7 +115,7 @@ private[incremental] final class SstCursor(table: SstTable, lent: SstRoom = null
     val shared = entry.length()
     val rest = entry.length()
     val bytes = entry.length()
-    if (isImpossible(shared, rest, bytes)) table.changed(blockStart)
+    if (isImpossible(shared, rest, bytes)) table.changed(entries.start)
     if (shared == 0) keyAddress = entry.at
     else joinKey(shared, rest)
     keyBytes = shared + rest
@@ -192,6 +167,55 @@ private object SstCursor {
   private val closed = Int.MinValue
 }
 
+/**
+ * The entries of one data block at a time, and the search among its restarts. One thread.
+ *
+ * @param room shows the block
+ */
+private[sst] final class SstEntries(room: SstRoom) {
+
+  /** Stands on an entry. */
+  val entry = new VarintReader(0)
+  private var table: SstTable = _
+
+  /** Address of the first entry, and that after the last: of the restarts. */
+  var start = 0L
+  var end = 0L
+  private var restarts = 0
+
+  /** Reads a block, as [[SstTable.read]] does. */
+  def read(from: SstTable, block: Int, ahead: Int): Unit = {
+    table = from
+    table.read(block, room, ahead)
+    start = room.start
+    val restartsEnd = start + room.bytes - 4
+    end = table.restartsAt(start, restartsEnd)
+    restarts = ((restartsEnd - end) >>> 2).toInt
+  }
+
+  /** Moves to the last restart whose key is not greater than this one, or to the first. */
+  def seek(key: Array[Byte]): Unit = {
+    var low = 0
+    var high = restarts - 1
+    while (low < high) {
+      val middle = (low + high + 1) >>> 1
+      entry.at = restart(middle)
+      entry.length()
+      val length = entry.length() - SstFormat.keyFooterBytes
+      entry.length()
+      if (length < 0 || length > end - entry.at) table.changed(start)
+      if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
+    }
+    entry.at = restart(low)
+  }
+
+  private def restart(i: Int): Long = {
+    val at = start + (OffHeap.getInt(null, end + 4L * i) & 0xffffffffL)
+    if (at >= end) table.changed(start)
+    at
+  }
+}
+
 /** The blocks of a file, verified by their checksums, and decompressed. Any number of threads. */
 private[sst] final class SstBlocks(source: SstFile) {
 
@@ -201,7 +225,7 @@ private[sst] final class SstBlocks(source: SstFile) {
    * @throws DamagedSstException if its checksum is wrong or the file is too short
    */
   def read(handle: SstHandle): Array[Byte] = {
-    val block = source.read(handle.offset, handle.bytes + SstFormat.trailerBytes)
+    val block = source.read(handle.offset, handle.length)
     verify(block, 0, handle)
     block
   }
@@ -230,7 +254,7 @@ private[sst] final class SstBlocks(source: SstFile) {
   def show(at: Long, handle: SstHandle, room: SstRoom): Unit =
     if (OffHeap.getByte(null, at + handle.bytes) == SstFormat.uncompressed) room.show(at, handle.bytes)
     else {
-      val block = Bytes.array(at, handle.bytes + SstFormat.trailerBytes)
+      val block = Bytes.array(at, handle.length)
       verify(block, 0, handle)
       put(block, handle, room)
     }

@@ -24,7 +24,14 @@ import org.apache.spark.storage.StorageUtils
  * @param offset first byte
  * @param bytes length without the trailer
  */
-private[incremental] final case class SstHandle(offset: Long, bytes: Int)
+private[incremental] final case class SstHandle(offset: Long, bytes: Int) {
+
+  /** Length with the trailer. */
+  def length: Int = bytes + SstFormat.trailerBytes
+
+  /** First byte after the trailer. */
+  def end: Long = offset + length
+}
 
 /** Constants of RocksDB's block-based table format, format_version 5. */
 private[sst] object SstFormat {
@@ -272,7 +279,7 @@ private[sst] final class SstMapping(pieces: Array[MappedByteBuffer], pieceBytes:
     else {
       val piece = block.offset / pieceBytes
       val from = block.offset % pieceBytes
-      if (from + block.bytes + SstFormat.trailerBytes > pieceBytes) 0 else addresses(piece.toInt) + from
+      if (from + block.length > pieceBytes) 0 else addresses(piece.toInt) + from
     }
 
   /** Returns the place in the file of an address; 0 for any other. */

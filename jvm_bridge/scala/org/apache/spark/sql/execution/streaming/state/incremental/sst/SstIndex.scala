@@ -195,11 +195,17 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
   /** Returns the place of the i-th data block. */
   def block(i: Int): SstHandle = {
     val entry = new VarintReader(entryAt(i))
-    val length = entry.varint()
-    if (valueLengths) entry.varint()
-    if (length < 0 || length > restarts - entry.at) table.changed(start)
+    val length = keyLength(entry)
     entry.at += length
     source.handle(entry)
+  }
+
+  /** Reads the length of an entry's key, and moves to the key. */
+  private def keyLength(entry: VarintReader): Int = {
+    val length = entry.varint()
+    if (valueLengths) entry.varint()
+    if (length < keyFooter || length > restarts - entry.at) table.changed(start)
+    length.toInt
   }
 
   /** Returns the address of an entry after its first byte, a zero: an entry shares no bytes with the one before. */
@@ -242,10 +248,8 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
 
   private def keyOf(i: Int): Array[Byte] = {
     val entry = new VarintReader(entryAt(i))
-    val length = entry.varint()
-    if (valueLengths) entry.varint()
-    if (length < keyFooter || length > restarts - entry.at) table.changed(start)
-    Bytes.array(entry.at, length.toInt - keyFooter)
+    val length = keyLength(entry)
+    Bytes.array(entry.at, length - keyFooter)
   }
 
   /** Compares the key of the i-th entry with a key. */

@@ -132,13 +132,13 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
   /** Returns offset and length of a data block with its trailer. */
   def rangeOf(i: Int): (Long, Long) = {
     val handle = block(i)
-    (handle.offset, handle.bytes + SstFormat.trailerBytes.toLong)
+    (handle.offset, handle.length.toLong)
   }
 
   /** Returns true if a data block of a sparse file is not there just now. */
   def isMissing(i: Int): Boolean = !isVerified(i) && {
     val handle = block(i)
-    val content = source.read(handle.offset, handle.bytes + SstFormat.trailerBytes)
+    val content = source.read(handle.offset, handle.length)
     val isThere = metadata.blocks.holds(content, 0, handle)
     if (isThere && uses == null) verified(i) = true
     !isThere
@@ -149,10 +149,7 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
    *
    * @return true if it was asked for before, not long ago
    */
-  def want(i: Int): Boolean = {
-    val handle = block(i)
-    uses != null && uses.want(handle.offset, handle.bytes + SstFormat.trailerBytes)
-  }
+  def want(i: Int): Boolean = uses != null && uses.want(block(i))
 
   /**
    * Notes that a data block, of a file that comes whole in the background, was read past the disk.
@@ -204,9 +201,8 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
    * fetch and its read.
    */
   private def copy(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Unit = {
-    val length = handle.bytes + SstFormat.trailerBytes
     var lent = room.lent(this, i)
-    var content = if (lent == null) source.read(handle.offset, length) else lent
+    var content = if (lent == null) source.read(handle.offset, handle.length) else lent
     def isMissing: Boolean = missing != null && !metadata.blocks.holds(content, 0, handle)
     def fromStorage(bytes: Int): Unit = {
       lent = readAhead(i, handle, room, bytes)
@@ -217,7 +213,7 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
     while (tries < SstTable.fetches && isMissing) {
       try {
         missing.fetch(handle.offset, toFetch(i, handle, ahead))
-        content = source.read(handle.offset, length)
+        content = source.read(handle.offset, handle.length)
       } catch {
         case e: IOException => // the disk may be full
           fromStorage(0)
@@ -228,8 +224,8 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
     metadata.blocks.verify(content, 0, handle)
     // A scan reads a block once: it takes no room from what look-ups read.
     if (uses == null || (content eq lent)) ()
-    else if (ahead == 0) uses.note(handle.offset, length)
-    else if (tries > 0) uses.forget(handle.offset, length)
+    else if (ahead == 0) uses.note(handle)
+    else if (tries > 0) uses.forget(handle)
     metadata.blocks.put(content, handle, room)
   }
 
@@ -258,8 +254,7 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
     (from until blocks).find(!isVerified(_)).map { first =>
       val start = block(first)
       val last = verifyFrom(first, start, ahead = Int.MaxValue)
-      val end = block(last)
-      (last + 1, end.offset + end.bytes + SstFormat.trailerBytes - start.offset)
+      (last + 1, block(last).end - start.offset)
     }
 
   /** Verifies a block and some after it in one read, those of them that are there. Returns the last of them. */
@@ -275,7 +270,7 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
         end = next
       }
     }
-    val length = Math.toIntExact(end.offset + end.bytes + SstFormat.trailerBytes - handle.offset)
+    val length = Math.toIntExact(end.end - handle.offset)
     var content = source.read(handle.offset, length)
     def holds(part: SstHandle): Boolean = metadata.blocks.holds(content, (part.offset - handle.offset).toInt, part)
     if (missing != null && !holds(handle)) {
@@ -308,15 +303,13 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
    */
   private def bytesFrom(i: Int, handle: SstHandle, maxBytes: Int): Long = {
     var until = i
-    var end = endOf(handle)
+    var end = handle.end
     while (until + 1 < index.blocks && !verified(until + 1) && end - handle.offset < maxBytes) {
       until += 1
-      end = math.max(end, endOf(block(until)))
+      end = math.max(end, block(until).end)
     }
     end - handle.offset
   }
-
-  private def endOf(handle: SstHandle): Long = handle.offset + handle.bytes + SstFormat.trailerBytes
 
   /**
    * Returns the first block that can hold the key or a greater one, or [[blocks]] if there is none.
@@ -409,8 +402,9 @@ private[incremental] trait MissingBytes {
  * memory of the reader. One thread.
  */
 private[incremental] final class SstPointReader extends AutoCloseable {
-  private val entry = new VarintReader(0)
   private val room = new SstRoom
+  private val entries = new SstEntries(room)
+  private val entry = entries.entry
 
   var valueAddress = 0L
 
@@ -426,35 +420,10 @@ private[incremental] final class SstPointReader extends AutoCloseable {
   def find(table: SstTable, key: Array[Byte]): Boolean = {
     val block = table.blockOf(key, OffHeap.arrayBase, key.length)
     block < table.blocks && {
-      table.read(block, room, 0)
-      val start = room.start
-      val restartsEnd = start + room.bytes - 4
-      val end = table.restartsAt(start, restartsEnd)
-      entry.at = lastRestartNotAfter(table, key, start, end, ((restartsEnd - end) >>> 2).toInt)
-      scan(table, key, end)
+      entries.read(table, block, 0)
+      entries.seek(key)
+      scan(table, key, entries.end)
     }
-  }
-
-  private def lastRestartNotAfter(
-      table: SstTable, key: Array[Byte], start: Long, restartsAt: Long, restarts: Int): Long = {
-    var low = 0
-    var high = restarts - 1
-    while (low < high) {
-      val middle = (low + high + 1) >>> 1
-      entry.at = restart(table, start, restartsAt, middle)
-      entry.length()
-      val length = entry.length() - SstFormat.keyFooterBytes
-      entry.length()
-      if (length < 0 || length > restartsAt - entry.at) table.changed(start)
-      if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
-    }
-    restart(table, start, restartsAt, low)
-  }
-
-  private def restart(table: SstTable, start: Long, restartsAt: Long, i: Int): Long = {
-    val at = start + (OffHeap.getInt(null, restartsAt + 4L * i) & 0xffffffffL)
-    if (at >= restartsAt) table.changed(start)
-    at
   }
 
   /**
@@ -527,38 +496,31 @@ private[incremental] final class PageUses(file: File, pageBytes: Int) extends Au
     } finally access.close()
   }
 
-  /** Notes that bytes were read. Pages that the file does not have are never evicted. */
-  def note(offset: Long, length: Int): Unit = put(offset, length, PageUses.used)
+  /** Notes that a block was read. Pages that the file does not have are never evicted. */
+  def note(block: SstHandle): Unit = put(block, PageUses.used)
 
-  /** Notes that bytes are not needed any more. */
-  def forget(offset: Long, length: Int): Unit = put(offset, length, PageUses.unused)
+  /** Notes that a block is not needed any more. */
+  def forget(block: SstHandle): Unit = put(block, PageUses.unused)
 
   /**
-   * Notes that bytes are wanted that are not there.
+   * Notes that a block is wanted that is not there.
    *
-   * @return true if all of them were wanted before, or read, since the agent looked
+   * @return true if all of it was wanted before, or read, since the agent looked
    */
-  def want(offset: Long, length: Int): Boolean = {
-    var page = offset >>> shift
-    val last = math.min((offset + length - 1) >>> shift, mapping.capacity - 1L)
-    var before = true
-    while (page <= last) {
-      if (mapping.get(page.toInt) == PageUses.unused) {
-        before = false
-        mapping.put(page.toInt, PageUses.wanted)
-      }
-      page += 1
-    }
-    before
-  }
+  def want(block: SstHandle): Boolean = put(block, PageUses.wanted, onlyUnused = true)
 
-  private def put(offset: Long, length: Int, use: Byte): Unit = {
-    var page = offset >>> shift
-    val last = math.min((offset + length - 1) >>> shift, mapping.capacity - 1L)
+  /** Notes a use of pages. Returns false if any of them was unused. */
+  private def put(block: SstHandle, use: Byte, onlyUnused: Boolean = false): Boolean = {
+    var page = block.offset >>> shift
+    val last = math.min((block.end - 1) >>> shift, mapping.capacity - 1L)
+    var wereUsed = true
     while (page <= last) {
-      mapping.put(page.toInt, use)
+      val isUnused = mapping.get(page.toInt) == PageUses.unused
+      if (isUnused) wereUsed = false
+      if (isUnused || !onlyUnused) mapping.put(page.toInt, use)
       page += 1
     }
+    wereUsed
   }
 
   /** Closes the file. No thread may note anything meanwhile. May be called repeatedly. */
