@@ -86,6 +86,20 @@ MUTANTS = [
         SIZES,
     ),
     Mutant(
+        "a filter that was cut off says that keys are absent",
+        f"{ROOT}/sst/SstTable.scala",
+        "    checkWhole()\n    false\n",
+        "    false\n",
+        DAMAGE,
+    ),
+    Mutant(
+        "an index that was cut off leads to another block",
+        f"{ROOT}/sst/SstTable.scala",
+        "    table.checkWhole()\n    isThere\n",
+        "    isThere\n",
+        DAMAGE,
+    ),
+    Mutant(
         "the length of a compressed block is believed",
         f"{ROOT}/sst/SstCursor.scala",
         "if (length > most) throw",

@@ -31,6 +31,7 @@ object DamagedBases {
     val tables = new DamagedTables(files)
     tables.flips(ChecksumType.kCRC32c, flips)
     tables.cutOff()
+    tables.cutAnywhere()
     val deltas = new DamagedDeltas(files)
     deltas.flipsInDeltas(flips)
     deltas.refusesDeltasThatDoNotReadBack()

@@ -83,6 +83,25 @@ final class DamagedTables(files: WholeBases) {
     TestFiles.delete(path)
     expect(when == "before" || named > 0, "no exception names the file")
   }
+
+  /**
+   * Files that end in a value, in their index or in their filter after all of them was read once. Without a fault the
+   * rest of the page reads as zeros, by which keys seem to be absent.
+   */
+  def cutAnywhere(): Unit = for (place <- 0 until 20; scanFirst <- Seq(true, false)) {
+    val path = build(ChecksumType.kCRC32c)
+    val base = open(path, new TableCache(1000))
+    expect(check(base, scanFirst = false).isEmpty, "a good base does not read")
+    val file = tablesOf(path).maxBy(_.length)
+    val data = if (place < 4) 0 else RemoteFiles.dataBytes(file).toLong
+    val access = new RandomAccessFile(file, "rw")
+    access.setLength(data + (random.nextDouble() * (file.length - data)).toLong)
+    access.close()
+    val error = check(base, scanFirst)
+    expect(error.exists(e => e.isInstanceOf[IOException] || e.isInstanceOf[InternalError]), s"cut off: $error")
+    base.release()
+    TestFiles.delete(path)
+  }
 }
 
 /** Compressed bases: flipped bytes, cut ends, uses after the end. */

@@ -98,6 +98,7 @@ private[incremental] final class SstCursor(table: SstTable, lent: SstRoom = null
     if (block < -1) throw new IllegalStateException(s"A cursor over ${table.file} is closed")
     block += 1
     valid = false
+    table.checkWhole()
     if (block < table.blocks) {
       entries.read(table, block, ahead)
       ahead = math.min(2 * ahead + 1, SstCursor.maxAhead)

@@ -271,7 +271,17 @@ private[sst] final class SstMapping(pieces: Array[MappedByteBuffer], pieceBytes:
   private val addresses = pieces.map(OffHeap.mapped(_))
   private val first = addresses.headOption.getOrElse(0L)
 
+  /** Address of the last number of the file, which ends every SST; 0 if it lies in two pieces. */
+  private val magicAt =
+    pieces.lastOption.fold(0L)(last => if (last.capacity < 8) 0 else addresses.last + last.capacity - 8)
+
   def count: Int = pieces.length
+
+  /**
+   * Returns false if the file has become shorter. The rest of the page in which it ends then reads as zeros, and each
+   * page after that fails. So either way its last number is not read any more.
+   */
+  def isWhole: Boolean = magicAt == 0 || OffHeap.getLong(null, magicAt) == SstFormat.magic
 
   /** Returns the address of a block, 0 if its content and trailer do not lie in one piece. */
   def at(block: SstHandle): Long =

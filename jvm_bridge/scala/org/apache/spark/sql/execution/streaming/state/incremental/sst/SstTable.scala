@@ -85,7 +85,18 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
   def blocksNamed(prefix: String): Seq[SstHandle] = metadata.blocksNamed(prefix)
 
   /** Returns false if no key of the table has that hash; true for every hash if the table is not mapped. */
-  def mayContain(hash: Long): Boolean = filter.mayContain(hash)
+  def mayContain(hash: Long): Boolean = filter.mayContain(hash) || {
+    checkWhole()
+    false
+  }
+
+  /**
+   * Throws a [[DamagedSstException]] if a mapped file was cut off since it was opened: what was read of it may have been
+   * zeros, which a filter, an index or a value may have, too. Called after a read.
+   */
+  def checkWhole(): Unit = if (mapping != null && !mapping.isWhole) {
+    source.damaged(file.length, "the file was cut off there while it was open")
+  }
 
   /**
    * Throws a [[DamagedSstException]] for verified content that is impossible now. A page that the operating system
@@ -419,11 +430,13 @@ private[incremental] final class SstPointReader extends AutoCloseable {
    */
   def find(table: SstTable, key: Array[Byte]): Boolean = {
     val block = table.blockOf(key, OffHeap.arrayBase, key.length)
-    block < table.blocks && {
+    val isThere = block < table.blocks && {
       entries.read(table, block, 0)
       entries.seek(key)
       scan(table, key, entries.end)
     }
+    table.checkWhole()
+    isThere
   }
 
   /**
