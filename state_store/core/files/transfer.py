@@ -521,7 +521,7 @@ def _other_checksum(wanted_file: Wanted, sha256: str, crc: int) -> str | None:
 # ---- verifying in storage -------------------------------------------------------------------------------
 
 
-def verify_stored(storage: Storage, wanted_file: Wanted) -> str | None:
+def verify_stored(storage: Storage, wanted_file: Wanted) -> tuple[str, str | None]:
     """Compare a stored file with its checksum. Where it differs, it is read again once.
 
     Args:
@@ -529,29 +529,13 @@ def verify_stored(storage: Storage, wanted_file: Wanted) -> str | None:
         wanted_file: The file; a checksum of it is known. Nothing is looked for at its target.
 
     Returns:
-        A warning if it was right the second time.
+        Its SHA-256, and a warning if it was right the second time only.
 
     Raises:
         MissingError: The file does not exist.
         DamagedError: The file is damaged.
         StorageError: The storage fails.
     """
-    return _verified_stored(storage, wanted_file)[1]
-
-
-def sha256_of_stored(storage: Storage, wanted_file: Wanted) -> str:
-    """Return the SHA-256 of a stored file, which is verified as `verify_stored` does.
-
-    Raises:
-        MissingError: The file does not exist.
-        DamagedError: The file is damaged.
-        StorageError: The storage fails.
-    """
-    return _verified_stored(storage, wanted_file)[0]
-
-
-def _verified_stored(storage: Storage, wanted_file: Wanted) -> tuple[str, str | None]:
-    """Return the SHA-256 of a file, and a warning if it was right the second time only."""
     sha256, first = _read_through(storage, wanted_file)
     if first is None:
         return sha256, None

@@ -502,7 +502,7 @@ class Restoration:
         context = self._context
         warnings = parallel(
             min(MAX_AT_ONCE, context.transfer_threads),
-            lambda file: verify_stored(context.storage, file.wanted(self._directory)),
+            lambda file: verify_stored(context.storage, file.wanted(self._directory))[1],
             sparse,
             runtime=context.runtime,
         )

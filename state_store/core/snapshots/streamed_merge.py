@@ -59,7 +59,7 @@ from state_store.core.files.sparse import (
     fetch_spans,
     punch_hole,
 )
-from state_store.core.files.transfer import MAX_AT_ONCE, difference, parallel, sha256_of, sha256_of_stored
+from state_store.core.files.transfer import MAX_AT_ONCE, difference, parallel, sha256_of, verify_stored
 from state_store.core.files.workspace import discard
 from state_store.core.runtime import Runtime
 from state_store.core.snapshots.context import (
@@ -608,7 +608,7 @@ def _with_stored_checksums(
     def checksum(name: str) -> DatabaseFile:
         context.deadline.check()
         wanted_file = stored[name].wanted(directory)
-        return replace(files[name], sha256=sha256_of_stored(context.storage, wanted_file))
+        return replace(files[name], sha256=verify_stored(context.storage, wanted_file)[0])
 
     threads = min(MAX_AT_ONCE, context.transfer_threads)
     complete = parallel(threads, checksum, lacking, runtime=context.runtime)
