@@ -17,6 +17,7 @@ from simulation import engine
 from simulation.restored import rows_of
 from simulation.simulated_agent import never_internal
 from simulation.truth import EMPTY, Changes, Rows, Version, changed
+from state_store.agent.stores import _digest
 from state_store.core.checkpoint.names import EMPTY_PARENT
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError, StorageError
@@ -147,9 +148,9 @@ class Provider:
             if self._call("close")["owed"]:
                 self.executor.owed[self.instance] = self._described()
         except StateStoreError:
-            self.executor.unheard |= {Path(directory).parent for directory in self.held}
-            if self._incoming is not None:  # a restore that nobody waited for may have left a base beside it
-                self.executor.unheard.add(self._incoming.parent)
+            # A restore that nobody waited for may have left a base there, too.
+            digest = _digest(self.run, self.partition.bucket.location, str(self.instance))
+            self.executor.unheard.add(self.executor.directory / digest)
             raise
 
     def _load(self, version: Version) -> tuple[Version, Rows]:
