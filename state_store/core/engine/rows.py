@@ -9,7 +9,7 @@ end of the block are its restarts, the positions of records that share nothing (
 records after all restarts of many blocks are read at once, then the second ones, and so on.
 
 Records up to a key that the pages of all runs have reached are merged; if only one run has records there,
-they are not copied. So the memory is that of a page of each run.
+they are not copied. So the memory is that of a page of each run, and of a part of the index of its table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from state_store.core.compat import pairwise, zip
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile
-from state_store.core.engine.table import KEY_FOOTER_BYTES, PUT, REMOVED, UNCOMPRESSED, content_of, index_of
+from state_store.core.engine.table import (
+    KEY_FOOTER_BYTES,
+    PUT,
+    REMOVED,
+    UNCOMPRESSED,
+    content_of,
+    index_of,
+    mapped,
+    varint_at,
+)
 from state_store.errors import DamagedError, FormatError
 
 if TYPE_CHECKING:
@@ -40,6 +49,8 @@ _LONG_SLICE = 40
 
 PAGE_BYTES = 2 << 20
 """Bytes of the blocks that are read at once."""
+_ENTRIES = 8192
+"""Entries of an index that are read at once, of some 32 MB of blocks."""
 _MATRIX_BYTES = 256 << 20
 _SPARE_BYTES = 8 << 20
 """Bytes that the matrices of `_key_bytes` may take beyond four times those of the keys."""
@@ -169,24 +180,25 @@ def pages(path: Path, start: bytes, end: bytes, page_bytes: int = PAGE_BYTES) ->
     """
     import numpy
 
-    if not path.stat().st_size:
+    data = mapped(path)
+    if isinstance(data, bytes):
         raise DamagedError(f"'{path}' is damaged: it is empty", file=str(path))
-    with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # until the last view of it is gone
     try:
-        blocks = _Blocks.of(*index_of(data, path))
-        separators = blocks.separators
-        low, high = int.from_bytes(start, "big"), int.from_bytes(end, "big")
-        first, last = (int(number) for number in numpy.searchsorted(separators, (low, high)))
-        blocks = blocks.between(first, last + 1)
-        reached = numpy.cumsum(blocks.sizes) // page_bytes
-    except IndexError as error:
+        index = _Index(*index_of(data, path))
+        low, high = (bisect.bisect_left(index, int.from_bytes(key, "big")) for key in (start, end))
+    except (IndexError, ValueError) as error:
         raise _damaged(path) from error
-    bounds = numpy.flatnonzero(numpy.diff(reached, prepend=0)) + 1
-    for first, last in pairwise([0, *bounds.tolist(), len(reached)]):
-        if first < last:
-            yield from _page(data, blocks.between(first, last), path, start, end)
-            _leave(data, int(blocks.offsets[first]), int(blocks.offsets[last - 1]))
+    for entry in range(low, min(high + 1, len(index)), _ENTRIES):
+        try:
+            blocks = index.blocks(entry, min(entry + _ENTRIES, high + 1))
+        except IndexError as error:
+            raise _damaged(path) from error
+        reached = numpy.cumsum(blocks.sizes) // page_bytes
+        bounds = numpy.flatnonzero(numpy.diff(reached, prepend=0)) + 1
+        for first, last in pairwise([0, *bounds.tolist(), len(reached)]):
+            if first < last:
+                yield from _page(data, blocks.between(first, last), path, start, end)
+                _leave(data, int(blocks.offsets[first]), int(blocks.offsets[last - 1]))
 
 
 def _leave(data: mmap.mmap, start: int, end: int) -> None:
@@ -226,34 +238,58 @@ def _damaged(path: Path) -> DamagedError:
 
 
 class _Blocks(NamedTuple):
-    """Data blocks in order: offsets, sizes, and the first two bytes of their separators as numbers."""
+    """Data blocks in order: offsets and sizes."""
 
     offsets: Any
     sizes: Any
-    separators: Any
 
-    @classmethod
-    def of(cls, index: bytes, has_lengths: bool) -> _Blocks:
-        """Return the blocks of an index; `has_lengths`: its entries contain the length of their value."""
+    def between(self, first: int, last: int) -> _Blocks:
+        """Return the blocks from number `first` to `last` (excluded)."""
+        return _Blocks(*(column[first:last] for column in self))
+
+
+class _Index(Sequence[int]):
+    """The index of a table: of each data block the first two bytes of its separator, as a number.
+
+    Args:
+        index: the content of the index; it stays where it is.
+        has_lengths: its entries contain the length of their value.
+
+    Raises:
+        IndexError: If it is none.
+    """
+
+    def __init__(self, index: bytes | memoryview, has_lengths: bool) -> None:
         import numpy
 
-        data = numpy.frombuffer(index + bytes(_PADDING), numpy.uint8)
+        self._index = index
+        self._has_lengths = has_lengths
         count = int.from_bytes(index[-4:], "little")
         table = len(index) - 4 - 4 * count
         if not 0 < count < 1 << 31 or table < 0:
             raise IndexError
-        restarts = numpy.frombuffer(index, "<u4", count, table).astype(numpy.int64)
-        key_bytes, key_at = _varints(data, restarts + 1)
-        if has_lengths:
-            _, key_at = _varints(data, key_at)
-        offsets, at = _varints(data, key_at + key_bytes)
-        sizes, _ = _varints(data, at)
-        second = numpy.where(key_bytes > 1, data[key_at + 1], 0)
-        return cls(offsets, sizes, data[key_at].astype(numpy.int64) << 8 | second)
+        self._data = numpy.frombuffer(index, numpy.uint8)
+        self._restarts = numpy.frombuffer(index, "<u4", count, table)
 
-    def between(self, first: int, last: int | None) -> _Blocks:
-        """Return the blocks from number `first` to `last` (excluded; None: the end)."""
-        return _Blocks(*(column[first:last] for column in self))
+    def __len__(self) -> int:
+        return len(self._restarts)
+
+    def __getitem__(self, number: Any) -> Any:
+        key_bytes, key_at = varint_at(self._index, int(self._restarts[number]) + 1)
+        if self._has_lengths:
+            _, key_at = varint_at(self._index, key_at)
+        return self._index[key_at] << 8 | (self._index[key_at + 1] if key_bytes > 1 else 0)
+
+    def blocks(self, first: int, last: int) -> _Blocks:
+        """Return the blocks of the entries from number `first` to `last` (excluded)."""
+        import numpy
+
+        key_bytes, key_at = _varints(self._data, self._restarts[first:last].astype(numpy.int64) + 1)
+        if self._has_lengths:
+            _, key_at = _varints(self._data, key_at)
+        offsets, at = _varints(self._data, key_at + key_bytes)
+        sizes, _ = _varints(self._data, at)
+        return _Blocks(offsets, sizes)
 
 
 def _content(data: mmap.mmap, blocks: _Blocks) -> tuple[Any, Any, Any]:

@@ -6,7 +6,7 @@ caller has compared the checksum of the file.
 
 The first half reads bytes alone, for any thread: the footer, the entries of a block, and numbers of 7 bits a
 byte. Bytes that are not a table raise IndexError or ValueError there. The second half reads files, whose
-damage is DamagedError.
+damage is DamagedError. Files are mapped: of a large one only what is asked for is in memory.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def entries_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += length
 
 
-def handle_at(data: bytes, at: int) -> tuple[Handle, int]:
+def handle_at(data: bytes | memoryview, at: int) -> tuple[Handle, int]:
     """Return the handle that begins at index `at`, and the index after it. Raises as `varint_at` does."""
     offset, at = varint_at(data, at)
     size, at = varint_at(data, at)
     return Handle(offset, size), at
 
 
-def varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the number that begins at index `at`, 7 bits a byte, and the index after it.
 
     Raises:
@@ -123,14 +123,14 @@ def read_records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     Raises:
         DamagedError: If the file is not such a table, or lacks the reserved record.
     """
-    for key, value in _records(path.read_bytes(), path):
+    for key, value in _records(mapped(path), path):
         if key == META_KEY:
             return
         yield key, value
     raise DamagedError.of(path, "it lacks the reserved record")
 
 
-def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
+def _records(data: bytes | mmap.mmap, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     try:
         for _, offset, size in blocks(data, path):
             for internal, value in entries_of(content_of(data, offset, size)):
@@ -147,11 +147,10 @@ def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
 
 def read_metadata(path: Path) -> bytes:
     """Return the value of the reserved record. Raises DamagedError if it is not the last record."""
-    data = path.read_bytes()
-    last = None
-    for block in blocks(data, path):
-        last = block
+    data = mapped(path)
     try:
+        index = _Index(data, path)
+        last = index[len(index) - 1] if len(index) else None
         records = [] if last is None else list(entries_of(content_of(data, last.offset, last.size)))
     except (IndexError, ValueError) as error:
         raise DamagedError.of(path, "its blocks do not fit") from error
@@ -168,7 +167,7 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
     Raises:
         DamagedError: If these are damaged.
     """
-    data = path.read_bytes()
+    data = mapped(path)
     data_blocks = list(blocks(data, path))
     try:
         first, last = (
@@ -217,13 +216,40 @@ class Block(NamedTuple):
 def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     """Yield the data blocks of a table in order. Raises DamagedError if its index cannot be read."""
     try:
-        yield from _blocks(data, path)
+        index = _Index(data, path)
+        for number in range(len(index)):
+            yield index[number]
     except (IndexError, ValueError) as error:
         raise DamagedError.of(path, "its blocks do not fit") from error
 
 
-def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
+class _Index:
+    """The entries of a table's index by number; raises IndexError or ValueError if they do not fit."""
+
+    def __init__(self, data: bytes | mmap.mmap, path: Path) -> None:
+        self._index, self._has_lengths = _index_of(data, path)
+        self._count = int.from_bytes(self._index[-4:], "little")
+        self._restarts_at = len(self._index) - 4 - 4 * self._count
+        if self._restarts_at < 0:
+            raise IndexError("an index has more entries than bytes")
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> Block:
+        index, at = self._index, self._restarts_at + 4 * number
+        restart = int.from_bytes(index[at : at + 4], "little")
+        key_bytes, key_at = varint_at(index, restart + 1)
+        if self._has_lengths:
+            _, key_at = varint_at(index, key_at)
+        handle, _ = handle_at(index, key_at + key_bytes)
+        return Block(bytes(index[key_at : key_at + key_bytes]), *handle)
+
+
+def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes | memoryview, bool]:
     """Return the index of a table, and whether its entries contain the length of their value.
+
+    An index that is not compressed is a view of the data.
 
     Raises:
         DamagedError: If the table has none.
@@ -234,28 +260,23 @@ def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
         raise DamagedError.of(path, "its blocks do not fit") from error
 
 
-def _index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
+def _index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes | memoryview, bool]:
     footer = footer_of(data[-FOOTER_BYTES:])
     if footer is None:
         raise DamagedError.of(path, "it does not end as a table of RocksDB does")
     has_lengths = _has_value_lengths(data, *footer.metaindex)
-    return content_of(data, *footer.index_block), has_lengths
+    offset, size = footer.index_block
+    if data[offset + size] == UNCOMPRESSED:
+        return memoryview(data)[offset : offset + size], has_lengths
+    return content_of(data, offset, size), has_lengths
 
 
-def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
-    index, has_lengths = _index_of(data, path)
-    count = int.from_bytes(index[-4:], "little")
-    restarts_at = len(index) - 4 - 4 * count
-    if restarts_at < 0:
-        raise IndexError("an index has more entries than bytes")
-    for number in range(count):
-        at = restarts_at + 4 * number
-        restart = int.from_bytes(index[at : at + 4], "little")
-        key_bytes, key_at = varint_at(index, restart + 1)
-        if has_lengths:
-            _, key_at = varint_at(index, key_at)
-        handle, _ = handle_at(index, key_at + key_bytes)
-        yield Block(index[key_at : key_at + key_bytes], *handle)
+def mapped(path: Path) -> bytes | mmap.mmap:
+    """Return the content of a file, mapped until the last view of it is gone."""
+    if not path.stat().st_size:
+        return b""
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
