@@ -74,6 +74,8 @@ class DatabaseSettings:
             is rewritten.
         rate_limit_bytes: bytes per second that compactions write at most; 0: no limit.
         max_open_files: tables that an open database keeps open at most; -1: all.
+        keeps_indexes: indexes and filters are in memory as long as their tables are open; False: they share
+            the cache of blocks, for those who look up no keys.
     """
 
     compression: str | None = None
@@ -84,6 +86,7 @@ class DatabaseSettings:
     size_amplification_percent: int = 80
     rate_limit_bytes: int = 0
     max_open_files: int = -1
+    keeps_indexes: bool = True
 
     def for_store(self, size_bytes: int) -> DatabaseSettings:
         """Return the settings with which a store of this size is merged: the larger, the larger its files."""
@@ -127,6 +130,7 @@ def _table_options(settings: DatabaseSettings) -> Any:
     table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
     table.set_block_size(settings.block_bytes)
     table.set_block_cache(rocksdict.Cache(4 << 20))
+    table.set_cache_index_and_filter_blocks(not settings.keeps_indexes)
     return table
 
 

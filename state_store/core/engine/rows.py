@@ -17,7 +17,7 @@ from __future__ import annotations
 import bisect
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -145,7 +145,7 @@ def rows(directory: Path, settings: DatabaseSettings, start: bytes, end: bytes) 
         DamagedError: If a file is damaged.
         FormatError: If a file has records or blocks of an unknown kind.
     """
-    with Database(directory, settings) as database:
+    with Database(directory, replace(settings, keeps_indexes=False)) as database:
         runs = database.runs()
     few = min(PAGE_BYTES, max(_MIN_PAGE_BYTES, _YOUNG_BYTES // max(1, len(runs))))
     yield from merged(

@@ -13,6 +13,8 @@ tails, and reads no row of them: its settings never let the oldest run take part
 younger runs do not fit either, the newest of them that fit are compacted to one, and the others stay as the
 oldest does. Two neighbours of these do not fit together, so their number is bounded.
 
+A new store whose rows are there in order becomes a snapshot in the same way (`publish_rows`).
+
 Rows of sparse tables (`RowStream`) are fetched ahead of the reader, and left as holes behind it. The tables
 have their tails (index, filter, properties), so RocksDB opens them. A block that is not there is zeros, which
 its checksum shows: RocksDB reports it as corrupt, with its place. Then a window from there on is fetched, and
@@ -27,6 +29,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import itertools
 import mmap
 import re
 import shutil
@@ -34,12 +37,12 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from state_store.core.checkpoint.names import SharedName, VersionId
-from state_store.core.checkpoint.stored_documents import Cause
+from state_store.core.checkpoint.stored_documents import META_KEY, Cause, DeltaMetadata
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile, TableWriter, tidy
@@ -404,7 +407,7 @@ def publish_streamed(
     clock_s = context.runtime.monotonic_s
     start = clock_s()
     directory = context.workspace.new_base(restored.version.number)
-    tables = _Tables(context, directory, lease, restored.version.number, sizes.table_bytes)
+    tables = StoredTables(context, directory, lease, restored.version.number, sizes.table_bytes)
     try:
         with lease:
             try:
@@ -430,7 +433,88 @@ def publish_streamed(
     return replace(published, phases={**phases, "checksum_ms": 0.0, "upload_ms": tables.upload_ms})
 
 
-class _Tables:
+@local_disk_errors()
+def publish_rows(
+    context: StoreContext,
+    rows: Iterator[tuple[bytes, bytes]],
+    metadata: DeltaMetadata,
+    lease: Lease,
+    table_bytes: int,
+    cause: Cause | None = None,
+) -> Published:
+    """Make a full snapshot of a version that is given as rows, of which no older version is there.
+
+    If a step fails before the archive is written, the uploaded tables are deleted again.
+
+    Args:
+        context: The store.
+        rows: All rows, in the order of their keys.
+        metadata: The reserved record of the version.
+        lease: A new lease, which is given back.
+        table_bytes: Bytes of the keys and values of a table.
+        cause: Why there is a snapshot, for the manifest.
+
+    Returns:
+        The snapshot, whose base has the ends of its tables.
+
+    Raises:
+        ConflictError: There is a snapshot of that version already.
+        DamagedError: There are more or fewer rows than the record says.
+        StorageError: The storage or the disk failed.
+        UnknownOutcomeError: The storage failed, and the snapshot may be there.
+    """
+    version = VersionId(metadata.version, metadata.checkpoint_id)
+    directory = context.workspace.new_base(version.number)
+    tables = StoredTables(context, directory, lease, version.number, table_bytes)
+    try:
+        with lease:
+            try:
+                tables.write(chain(rows, [(META_KEY, metadata.to_json())]))
+                files = tables.taken_in(version, metadata.keys)
+            except BaseException:
+                tables.take_back()
+                raise
+            base = LocalDatabase(directory, version, files, metadata.keys, metadata.column_families, None)
+            return publish_written(context, base, lease, overwrite=False, cause=cause)
+    except BaseException:
+        discard(directory)
+        raise
+
+
+def written_tables(
+    rows: Iterator[tuple[bytes, bytes]],
+    directory: Path,
+    settings: DatabaseSettings,
+    table_bytes: int,
+    check: Callable[[], object] = lambda: None,
+) -> Iterator[Path]:
+    """Write rows, which come in order, to local tables, and yield each table when it is complete.
+
+    Args:
+        rows: The rows.
+        directory: The directory of the tables.
+        settings: How tables are written.
+        table_bytes: Bytes of the keys and values of a table.
+        check: Called now and then; what it raises ends the writing.
+    """
+    writer: TableWriter | None = None
+    numbers = itertools.count(1)
+    for count, (key, value) in enumerate(rows, start=1):
+        if writer is None:
+            writer = TableWriter(directory / f"written-{next(numbers)}.sst", settings)
+        writer.put(key, value)
+        if count % _ROWS_A_CHECK == 0:
+            check()
+        if writer.size_bytes >= table_bytes:
+            writer.finish()
+            yield writer.path
+            writer = None
+    if writer is not None:
+        writer.finish()
+        yield writer.path
+
+
+class StoredTables:
     """Tables of a snapshot that is being written. One thread."""
 
     def __init__(
@@ -441,7 +525,6 @@ class _Tables:
         self._lease = lease
         self._version = version
         self._table_bytes = max(MIN_TABLE_BYTES, table_bytes)
-        self._settings: DatabaseSettings = context.settings
         self._unique = context.runtime.random_32()
         self._files: list[tuple[Path, DatabaseFile]] = []
         self.announced: list[str] = []
@@ -449,21 +532,9 @@ class _Tables:
 
     def write(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
         """Write rows, which come in order, to tables, and upload each table."""
-        writer: TableWriter | None = None
-        for count, (key, value) in enumerate(rows, start=1):
-            if writer is None:
-                path = self._directory / f"written-{len(self._files) + 1}.sst"
-                writer = TableWriter(path, self._settings)
-            writer.put(key, value)
-            if count % _ROWS_A_CHECK == 0:
-                self._context.deadline.check()
-            if writer.size_bytes >= self._table_bytes:
-                writer.finish()
-                self._store(writer.path)
-                writer = None
-        if writer is not None:
-            writer.finish()
-            self._store(writer.path)
+        settings, check = self._context.settings, self._context.deadline.check
+        for path in written_tables(rows, self._directory, settings, self._table_bytes, check):
+            self._store(path)
 
     def _store(self, path: Path) -> None:
         """Upload a table, and give up its data on the disk but the first and the last block."""
@@ -482,7 +553,7 @@ class _Tables:
 
     def taken_in(self, version: VersionId, keys: int) -> dict[str, DatabaseFile]:
         """Make a database of the tables, which have that many keys, and return its files by name."""
-        with Database(self._directory, self._settings, create=True) as database:
+        with Database(self._directory, self._context.settings, create=True) as database:
             names = database.ingest([path for path, _ in self._files])
             check_rows(database, version, keys, self._context.storage)
             levels = {file.name: file.level for file in database.files()}

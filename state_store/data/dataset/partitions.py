@@ -17,6 +17,7 @@ import contextlib
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -299,7 +300,7 @@ class PinnedVersion:
             self._view,
             LocalCache(directory / "cache", 0).store(self.storage.location),
             workspace,
-            DatabaseSettings(max_open_files=MAX_OPEN_FILES),
+            replace(READING, keeps_indexes=False),
             runtime=self._runtime,
         )
 

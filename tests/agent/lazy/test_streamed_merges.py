@@ -167,13 +167,13 @@ def test_a_full_merge_that_takes_too_long_at_its_end_is_not_published(
 ) -> None:
     job = limited(large, tmp_path / "reader")
     before = stored(job)
-    taken_in = streamed_merge._Tables.taken_in
+    taken_in = streamed_merge.StoredTables.taken_in
 
     def late(tables: Any, *arguments: Any) -> Any:
         tables._context.deadline.cancel("it is late")
         return taken_in(tables, *arguments)
 
-    monkeypatch.setattr(streamed_merge._Tables, "taken_in", late)
+    monkeypatch.setattr(streamed_merge.StoredTables, "taken_in", late)
     with pytest.raises(BusyError, match="it is late"):
         job.merge("full")
     assert stored(job) == before

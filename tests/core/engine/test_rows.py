@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from state_store.core.engine.rows import (
     pages,
     rows,
 )
-from state_store.core.engine.table import read_records
+from state_store.core.engine.table import read_metadata, read_records
 from state_store.errors import DamagedError
 
 FAMILIES = (b"\0\0", b"\0\1", b"\1\0")
@@ -261,3 +262,22 @@ def test_slices_of_any_length_are_copied(kind):
     copy_slices(target, places, source, starts, lengths)
     for place, start, length in zip(places, starts, lengths, strict=True):
         assert (target[place : place + length] == source[start : start + length]).all()
+
+
+def test_memory_does_not_grow_with_a_table(tmp_path, monkeypatch):
+    """Of the index only a part is decoded at once, and the record of a delta is looked for at its end."""
+    monkeypatch.setattr("state_store.core.engine.rows._ENTRIES", 256)
+    settings = DatabaseSettings(block_bytes=64)
+    peaks: dict[str, list[int]] = {"pages": [], "metadata": []}
+    for count in (4_000, 40_000):
+        delta: Delta = {b"\0\0%08d" % number: bytes(60) for number in range(count)}
+        path = written(tmp_path / f"{count}.sst", delta, 1, settings)
+        tracemalloc.start()
+        assert sum(len(page) for page in pages(path, b"\0\0", b"\0\1", 8_000)) == count
+        peaks["pages"].append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.reset_peak()
+        assert b'"version":1' in read_metadata(path)
+        peaks["metadata"].append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    for of_few, of_many in peaks.values():
+        assert of_many < of_few + (256 << 10) < path.stat().st_size / 8

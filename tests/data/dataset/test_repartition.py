@@ -168,6 +168,23 @@ def test_memory_does_not_grow_with_a_partition(tmp_path):
     assert peaks[1] < 1.2 * peaks[0] < 6 << 20
 
 
+@pytest.mark.parametrize("value_bytes", [10, 20_000])
+def test_memory_of_many_runs_is_some_kilobytes_of_each(tmp_path, value_bytes):
+    """Rows come in no order, and become a run each time that the memory is full."""
+    bound, count = 1 << 20, 20_000_000 // (150 + value_bytes)
+    spool = SortedSpool(tmp_path / "rows", [0], memory_bytes=bound)
+    for number in range(count):
+        spool.add(0, [(b"%08d" % (number * 7919 % count), bytes(value_bytes))], 8 + value_bytes)
+    merged = spool.merged(0)
+    tracemalloc.start()
+    assert sum(1 for _ in merged) == count
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert spool.runs(0) >= 10
+    assert peak < spool.runs(0) * (192 << 10)
+    spool.close()
+
+
 def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     written: list = []

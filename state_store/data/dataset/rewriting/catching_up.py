@@ -1,9 +1,10 @@
 """Stores of a new checkpoint, brought from a version of a query that ran on to a later one.
 
-The checkpoint is written beside the query (`beside`). First each new store gets a table with all its rows at
-the version that was the newest when the table was begun (`FirstTableWriter`). Then, step by step, it gets the
-last value of each key that the deltas since have written (`CatchingUp`), as one table a step. At the end its
-tables become a snapshot, in which they are runs of one database; none of them is written again.
+The checkpoint is written beside the query (`beside`). First each new store gets a table with all its rows,
+or several if it is large, at the version that was the newest when the first was begun (`FirstTableWriter`).
+Then, step by step, it gets the last value of each key that the deltas since have written (`CatchingUp`), as
+one table a step. At the end its tables become a snapshot, in which they are runs of one database; none of them
+is written again.
 
 A delta says which keys it has written, but not which of them were new, and a version has to say how many rows
 each column family has. So each key of a step is looked up in the tables that the store has. They are sparse
@@ -17,16 +18,18 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId, ChainDelta
 from state_store.core.checkpoint.names import EMPTY_PARENT, SharedName, SnapshotName, VersionId
-from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata, Tail
+from state_store.core.checkpoint.stored_documents import META_KEY, Cause, ColumnFamily, DeltaMetadata, Tail
 from state_store.core.codec import Positive, from_json, json_names, to_json
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
@@ -47,7 +50,7 @@ from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import Runtime, ScratchDirectory
 from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext, wanted_deltas
 from state_store.core.snapshots.merge import publish_written, tail_of
-from state_store.core.snapshots.streamed_merge import first_and_last_block
+from state_store.core.snapshots.streamed_merge import first_and_last_block, written_tables
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import remove_unneeded
@@ -57,6 +60,7 @@ from state_store.data.dataset.rewriting.replacing import SortedSpool, chunks
 from state_store.data.dataset.rewriting.store_writer import (
     SPOOL_RATIO,
     WRITER,
+    WRITING,
     Piece,
     Receipts,
     StoreWriter,
@@ -171,12 +175,31 @@ class FirstTableWriter(StoreWriter):
         ids = {name: family.id for name, family in families.items()}
         self._sources[str(number)] = SourceVersion(at.number, at.checkpoint_id, ids)
 
-    def _described(
-        self, number: int, local: Path, metadata: DeltaMetadata, written: WrittenStore, crc: int
+    def _stored(
+        self,
+        storage: Storage,
+        records: Iterator[tuple[bytes, bytes]],
+        metadata: DeltaMetadata,
+        scratch: Path,
+        number: int,
     ) -> WrittenStore:
-        table = _stored_table(metadata.version, local, written.size_bytes, self._runtime)
-        store = NewStore(metadata.version, (table,), metadata.column_families, self._sources)
-        return replace(written, path=table.path, details=to_json(store))
+        """Store the tables of a new partition: a large one gets several, whose keys do not overlap."""
+        all_records = chain(records, [(META_KEY, metadata.to_json())])
+        table_bytes = self._table_bytes(number) if self._is_large(number) else sys.maxsize
+        tables = []
+        for local in written_tables(all_records, scratch, WRITING, table_bytes):
+            table = _stored_table(metadata.version, local, local.stat().st_size, self._runtime)
+            self._upload(storage, local, table.path)
+            tables.append(table)
+        store = NewStore(metadata.version, tuple(tables), metadata.column_families, self._sources)
+        return WrittenStore(
+            str(metadata.checkpoint_id),
+            tables[-1].path,
+            metadata.keys,
+            store.size_bytes,
+            tuple(table.path for table in tables[:-1]),
+            to_json(store),
+        )
 
 
 # ---- tables of which only parts are local ---------------------------------------------------------------

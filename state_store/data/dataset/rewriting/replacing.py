@@ -25,6 +25,7 @@ import heapq
 import itertools
 import operator
 import pickle
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,8 +64,8 @@ MEMORY_BYTES = 64 << 20
 _ROW_BYTES = 150
 """Bytes of memory that a row takes beside those of its key and its value."""
 
-_CHUNK_ROWS = 1024
-"""Rows that are read at a time of each run."""
+_CHUNK_ROWS, _CHUNK_BYTES = 1024, 64 << 10
+"""Rows that are read at a time of each run, or fewer, if they have more bytes: there may be many runs."""
 
 _key = operator.itemgetter(0)
 
@@ -96,7 +97,8 @@ class SortedSpool:
         self._memory_bytes = memory_bytes
         self._used_bytes = 0
         self._waiting: dict[int, list[Any]] = {number: [] for number in partitions}
-        self._runs: dict[int, list[list[int]]] = {number: [] for number in self._waiting}
+        self._runs: dict[int, list[array[int]]] = {number: [] for number in self._waiting}
+        """Places of the chunks of each run."""
         self._last: dict[int, bytes] = {}
 
     def close(self) -> None:
@@ -125,16 +127,18 @@ class SortedSpool:
         if not self._used_bytes:
             return
         self._file.seek(0, 2)
+        row_bytes = self._used_bytes // sum(map(len, self._waiting.values()))
+        count = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // row_bytes))
         for partition, rows in self._waiting.items():
             if not rows:
                 continue
             rows.sort(key=_key)
             runs = self._runs[partition]
             if not runs or _key(rows[0]) < self._last[partition]:
-                runs.append([])
-            for first in range(0, len(rows), _CHUNK_ROWS):
+                runs.append(array("q"))
+            for first in range(0, len(rows), count):
                 runs[-1].append(self._file.tell())
-                pickle.dump(rows[first : first + _CHUNK_ROWS], self._file)
+                pickle.dump(rows[first : first + count], self._file)
             self._last[partition] = _key(rows[-1])
             self._waiting[partition] = []
         self._used_bytes = 0

@@ -4,10 +4,14 @@ The work on a store is divided into pieces that share no new partition. A piece 
 whose rows go to its new ones, one after the other, and keeps their rows in a file of sorted runs. So its
 memory never has all rows of a partition, and its local disk is that of an old partition and of its new ones.
 
+A small partition becomes a delta. RocksDB has the index and the hashes of all keys of a table in memory until
+the table is complete, so a large partition becomes a snapshot of several tables, each as large as those that
+a full merge writes.
+
 A store that is written has a receipt, a file made by its only valid writer. A task may run twice, at the same
-time or after a failure, and may end after the job. So a task stores a delta under a name of its own, and then
-makes the store's receipt, which only one task can do: the others remove their deltas and return what the
-receipt says. The driver removes the deltas that no receipt names, which tasks left that were killed, before
+time or after a failure, and may end after the job. So a task stores files under names of its own, and then
+makes the store's receipt, which only one task can do: the others remove their files and return what the
+receipt says. The driver removes the files that no receipt names, which tasks left that were killed, before
 it writes Spark's logs; until then the directory is not a checkpoint. A job that is started again finds the
 receipts, and writes only the other stores.
 """
@@ -27,15 +31,19 @@ from typing import Any
 from state_store import __version__
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
-from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, marker_of
+from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata, marker_of
 from state_store.core.compat import zip
-from state_store.core.engine.database import write_delta
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.engine.database import DatabaseSettings, write_delta
 from state_store.core.engine.rows import ByteSlices, Page, rows
+from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import Runtime, ScratchDirectory
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.streamed_merge import publish_rows
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local_disk import free_bytes, remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
-from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.partitions import MAX_OPEN_FILES, READING, Partitions
 from state_store.data.dataset.rewriting.replacing import Replaced, SortedSpool, chunks
 from state_store.data.dataset.views import DEFAULT_FAMILY, View, views
 from state_store.data.query import Operator, Progress, Query, StoreKey
@@ -54,13 +62,21 @@ WRITER = f"incremental-state-store {__version__}"
 SPOOL_RATIO = 1.25
 """Bytes of local disk for the rows of a piece, as a multiple of their bytes in files. Measured."""
 
+WRITING = DatabaseSettings(max_open_files=MAX_OPEN_FILES, keeps_indexes=False)
+
+MAX_DELTA_BYTES = 256 << 20
+"""Bytes of the keys and values of a partition above which it becomes a snapshot."""
+
+
+_WHY = "its checkpoint was written anew, with other partitions or rows"
+
 
 @dataclass(frozen=True)
 class WrittenStore:
-    """A store that was written: the id of its version, its delta's path below it, its rows and bytes.
+    """A store that was written: the id of its version, its rows and bytes.
 
-    `others` are the paths of the files that belong to it besides. `details`, values for JSON, are for those
-    who go on with it.
+    `path` is that of its delta, or of its snapshot, below it, and `others` those of the tables of that.
+    `details`, values for JSON, are for those who go on with it.
     """
 
     checkpoint_id: str
@@ -245,6 +261,8 @@ class StoreWriter:
         self._families = {DEFAULT_FAMILY: ColumnFamily(0)}
         self._counts: dict[int, Counter[int]] = {number: Counter() for number in piece.targets}
         """The number of rows of each column family, by new partition."""
+        self._bytes: Counter[int] = Counter()
+        """The bytes of keys and values, by new partition."""
 
     def write(self, replaced: Sequence[Replaced] = ()) -> dict[int, WrittenStore]:
         """Write the new partitions of the piece that are not written yet.
@@ -339,7 +357,9 @@ class StoreWriter:
     def _add(self, spool: SortedSpool, target: int, family: int, found: list[tuple[bytes, bytes]]) -> None:
         """Put rows to a new partition, and count them."""
         self._counts[target][family] += len(found)
-        spool.add(target, found, sum(len(key) + len(value) for key, value in found))
+        size_bytes = sum(len(key) + len(value) for key, value in found)
+        self._bytes[target] += size_bytes
+        spool.add(target, found, size_bytes)
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -362,34 +382,79 @@ class StoreWriter:
         unique = self._runtime.unique(4)
         id_ = self._runtime.uuid() if self._has_ids else str(AttemptId(0, NO_APPLICATION, 0, unique))
         metadata = DeltaMetadata(self._version, id_, EMPTY_PARENT, expected, expected, 0, families, WRITER)
-        path, key = scratch / "delta.sst", self._key(number)
-        counted = _Counted(records)
-        size_bytes, crc = write_delta(path, counted, metadata)
-        if counted.rows != expected:
-            raise DamagedError(
-                f"{counted.rows} rows of store {key} came back from '{scratch}', to which {expected} were "
-                "written: check that disk, and try again"
+        key, progress = self._key(number), self._progress
+        storage = open_storage(f"{self._location}/{key.path}")
+        with closing(storage if progress is None else progress.metered(storage)) as metered:
+            written = self._stored(
+                metered, _all_of(records, expected, key, scratch), metadata, scratch, number
             )
-        written = self._described(number, path, metadata, WrittenStore(id_, "", expected, size_bytes), crc)
-        storage, progress = open_storage(f"{self._location}/{key.path}"), self._progress
-        if progress is not None:
-            progress.expect(size_bytes)
-        try:
-            (storage if progress is None else progress.metered(storage)).upload(path, written.path)
-        finally:
-            storage.close()
-            remove_unneeded(path)
         written = self._receipts.claim(key, written)
         if progress is not None:
             progress.store_done()
         return written
 
-    def _described(
-        self, number: int, local: Path, metadata: DeltaMetadata, written: WrittenStore, crc: int
+    def _stored(
+        self,
+        storage: Storage,
+        records: Iterator[tuple[bytes, bytes]],
+        metadata: DeltaMetadata,
+        scratch: Path,
+        number: int,
     ) -> WrittenStore:
-        """Return a new partition's store, whose file is still local, with its path."""
-        delta = DeltaName(metadata.version, metadata.checkpoint_id, EMPTY_PARENT, crc)
-        return replace(written, path=delta.path)
+        """Store a new partition: as a delta, or as a snapshot if it is large."""
+        id_, expected = str(metadata.checkpoint_id), metadata.keys
+        if not self._is_large(number):
+            path = scratch / "delta.sst"
+            size_bytes, crc = write_delta(path, records, metadata)
+            delta = DeltaName(metadata.version, metadata.checkpoint_id, EMPTY_PARENT, crc)
+            self._upload(storage, path, delta.path)
+            return WrittenStore(id_, delta.path, expected, size_bytes)
+        self._expect(self._bytes[number])
+        workspace = Workspace(scratch / f"target-{number}", runtime=self._runtime)
+        workspace.open()
+        cache = LocalCache(scratch / "cache", 0).store(storage.location)
+        context = StoreContext(storage, cache, workspace, WRITING, runtime=self._runtime)
+        lease = Lease(storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
+        published = publish_rows(context, records, metadata, lease, self._table_bytes(number), Cause(_WHY))
+        workspace.remove()
+        self._expect(published.uploaded_bytes - self._bytes[number])
+        tables = tuple(str(file.path) for file in published.base.files.values())
+        archive = published.manifest.snapshot.path
+        return WrittenStore(id_, archive, expected, published.uploaded_bytes, tables)
+
+    def _is_large(self, number: int) -> bool:
+        return self._bytes[number] > MAX_DELTA_BYTES
+
+    def _table_bytes(self, number: int) -> int:
+        """Return the bytes of a table of a large partition, as many as in the tables of a full merge."""
+        return WRITING.for_store(self._bytes[number]).file_bytes
+
+    def _expect(self, size_bytes: int) -> None:
+        if self._progress is not None:
+            self._progress.expect(size_bytes)
+
+    def _upload(self, storage: Storage, local: Path, path: str) -> None:
+        """Store a local file, and remove it."""
+        self._expect(local.stat().st_size)
+        try:
+            storage.upload(local, path)
+        finally:
+            remove_unneeded(local)
+
+
+def _all_of(
+    records: Iterator[tuple[bytes, bytes]], expected: int, key: StoreKey, scratch: Path
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of a store; raise DamagedError if they are more or fewer than were put aside."""
+    count = 0
+    for record in records:
+        count += 1
+        yield record
+    if count != expected:
+        raise DamagedError(
+            f"{count} rows of store {key} came back from '{scratch}', to which {expected} were "
+            "written: check that disk, and try again"
+        )
 
 
 def adopted(families: dict[str, ColumnFamily], name: str, family: ColumnFamily) -> int:
@@ -422,19 +487,6 @@ def check_room(needed_bytes: int) -> None:
             "needed for the rows of a piece: set TMPDIR to another disk",
             file=str(directory),
         )
-
-
-class _Counted(Iterator[Any]):
-    """Rows that are counted while they are read."""
-
-    def __init__(self, records: Iterator[Any]) -> None:
-        self._records = records
-        self.rows = 0
-
-    def __next__(self) -> Any:
-        record = next(self._records)
-        self.rows += 1
-        return record
 
 
 class _Uncounted:
