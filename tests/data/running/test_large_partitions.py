@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 
 import state_store
-from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from running.running_query import RunningQuery
 from state_store.cli.main import main
 from state_store.core.runtime import SYSTEM

@@ -106,9 +106,30 @@ MUTANTS = [
     Mutant(
         "rows that come back from the disk are not counted",
         "state_store/data/dataset/rewriting/store_writer.py",
-        "        if counted.rows != expected:\n",
-        "        if False:\n",
+        "    if count != expected:\n",
+        "    if False:\n",
         REPARTITION,
+    ),
+    Mutant(
+        "a large partition is one table",
+        "state_store/data/dataset/rewriting/store_writer.py",
+        "        return self._bytes[number] > MAX_DELTA_BYTES\n",
+        "        return False\n",
+        ("tests/data/running/test_large_partitions.py",),
+    ),
+    Mutant(
+        "a new table is begun too late",
+        "state_store/core/snapshots/streamed_merge.py",
+        "        if writer.size_bytes >= table_bytes:\n",
+        "        if writer.size_bytes >= 100 * table_bytes:\n",
+        ("tests/data/running/test_large_partitions.py",),
+    ),
+    Mutant(
+        "the index of a table is decoded at once",
+        "state_store/core/engine/rows.py",
+        "            blocks = index.blocks(entry, min(entry + _ENTRIES, high + 1))\n",
+        "            blocks = index.blocks(0, len(index)).between(entry, min(entry + _ENTRIES, high + 1))\n",
+        ("tests/core/engine/test_rows.py",),
     ),
     Mutant(
         "a disk without room is found when it is full",

@@ -3,8 +3,8 @@
 The checkpoint is written beside the query (`beside`). First each new store gets a table with all its rows,
 or several if it is large, at the version that was the newest when the first was begun (`FirstTableWriter`).
 Then, step by step, it gets the last value of each key that the deltas since have written (`CatchingUp`), as
-one table a step. At the end its tables become a snapshot, in which they are runs of one database; none of them
-is written again.
+one table a step. At the end its tables become a snapshot, in which they are runs of one database; none of
+them is written again.
 
 A delta says which keys it has written, but not which of them were new, and a version has to say how many rows
 each column family has. So each key of a step is looked up in the tables that the store has. They are sparse
