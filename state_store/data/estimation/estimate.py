@@ -358,9 +358,6 @@ _PYTHON_BYTES = 300 << 20
 _START_S = 1.0
 """Seconds of CPU in which a core starts its Python worker, which Spark uses again."""
 
-_FILTER_BYTES = 10
-"""Bytes of a Bloom filter that a row takes while its file is written."""
-
 _HALVED = pieces(0, "", 1, 2)[0].disk_bytes({0: 1000}) / 1000
 
 
@@ -387,8 +384,8 @@ class Tool(NamedTuple):
 
 
 TOOLS = (
-    Tool("repartition", 2.2, 8, _HALVED, filter_bytes=_FILTER_BYTES // 2),
-    Tool("import", 4.2, 12, 2 * SPOOL_RATIO + 1, filter_bytes=_FILTER_BYTES),
+    Tool("repartition", 2.2, 8, _HALVED),
+    Tool("import", 4.2, 12, 2 * SPOOL_RATIO + 1),
     Tool("verify", 0.75, 2.5, 1),
     Tool("export", 0.75, 4, 2),
     Tool("full", 0.55, 4.7, 2),

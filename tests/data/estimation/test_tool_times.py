@@ -46,7 +46,7 @@ def test_a_task_needs_the_disk_that_the_tool_looks_for():
     times = named(10)
     assert times["repartition"].task_disk_bytes == pytest.approx(piece.disk_bytes({0: size_bytes}), rel=0.01)
     assert times["verify"].task_disk_bytes == size_bytes
-    assert times["import"].task_memory_bytes == (300 << 20) + 10 * ROWS / PARTITIONS
+    assert times["import"].task_memory_bytes == named(10, rows=10 * ROWS)["import"].task_memory_bytes
     assert times["migrate"].task_memory_bytes > 1 << 30
 
 
