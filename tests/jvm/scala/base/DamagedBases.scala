@@ -32,6 +32,7 @@ object DamagedBases {
     tables.flips(ChecksumType.kCRC32c, flips)
     tables.cutOff()
     tables.cutAnywhere()
+    tables.cutInLastPage()
     val deltas = new DamagedDeltas(files)
     deltas.flipsInDeltas(flips)
     deltas.refusesDeltasThatDoNotReadBack()

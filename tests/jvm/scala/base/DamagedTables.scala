@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
-import java.io.{IOException, RandomAccessFile}
+import java.io.{File, IOException, RandomAccessFile}
 import java.nio.file.Files
 
 import scala.util.{Failure, Success, Try}
@@ -84,23 +84,38 @@ final class DamagedTables(files: WholeBases) {
     expect(when == "before" || named > 0, "no exception names the file")
   }
 
-  /**
-   * Files that end in a value, in their index or in their filter after all of them was read once. Without a fault the
-   * rest of the page reads as zeros, by which keys seem to be absent.
-   */
+  /** Files that end in a value, in their index or in their filter after all of them was read once. */
   def cutAnywhere(): Unit = for (place <- 0 until 20; scanFirst <- Seq(true, false)) {
     val path = build(ChecksumType.kCRC32c)
     val base = open(path, new TableCache(1000))
     expect(check(base, scanFirst = false).isEmpty, "a good base does not read")
     val file = tablesOf(path).maxBy(_.length)
     val data = if (place < 4) 0 else RemoteFiles.dataBytes(file).toLong
-    val access = new RandomAccessFile(file, "rw")
-    access.setLength(data + (random.nextDouble() * (file.length - data)).toLong)
-    access.close()
+    cut(file, data + (random.nextDouble() * (file.length - data)).toLong)
     val error = check(base, scanFirst)
     expect(error.exists(e => e.isInstanceOf[IOException] || e.isInstanceOf[InternalError]), s"cut off: $error")
     base.release()
     TestFiles.delete(path)
+  }
+
+  /**
+   * Files that end where their last page begins, which has the end of their filters: it reads as zeros without a fault,
+   * and each look-up is right or fails.
+   */
+  def cutInLastPage(): Unit = for (_ <- 0 until 4) {
+    val path = build(ChecksumType.kCRC32c)
+    val base = open(path, new TableCache(1000))
+    expect(check(base, scanFirst = false).isEmpty, "a good base does not read")
+    tablesOf(path).foreach(file => cut(file, (file.length - 1) / 4096 * 4096 + 1))
+    expect(checkEach(base) > 0, "a cut is not seen")
+    base.release()
+    TestFiles.delete(path)
+  }
+
+  private def cut(file: File, length: Long): Unit = {
+    val access = new RandomAccessFile(file, "rw")
+    access.setLength(length)
+    access.close()
   }
 }
 

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
-import java.io.{File, RandomAccessFile}
+import java.io.{File, IOException, RandomAccessFile}
 
 import scala.jdk.CollectionConverters._
 import scala.util.Random
@@ -98,7 +98,21 @@ final class WholeBases(val random: Random, val directory: File) {
     } finally reader.close()
   }
 
-  def checkGets(reader: BaseReader): Unit = (0 until keyCount + 100).foreach { n =>
+  def checkGets(reader: BaseReader): Unit = (0 until keyCount + 100).foreach(checkGet(reader, _))
+
+  /** Looks up each key, whatever error the look-ups before had. Returns the number of errors. */
+  def checkEach(base: Base): Int = {
+    val reader = base.reader()
+    try (0 until keyCount + 100).count { n =>
+        try {
+          checkGet(reader, n)
+          false
+        } catch { case _: IOException => true }
+      }
+    finally reader.close()
+  }
+
+  private def checkGet(reader: BaseReader, n: Int): Unit = {
     val found = reader.get(KeyHash.of(key(n)), key(n))
     val wanted = live.get(n).map(value(n, _)).orNull
     expect(java.util.Arrays.equals(found, wanted), s"key $n: ${found == null} ${wanted == null}")
