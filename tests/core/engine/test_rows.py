@@ -265,7 +265,7 @@ def test_slices_of_any_length_are_copied(kind):
 
 
 def test_memory_does_not_grow_with_a_table(tmp_path, monkeypatch):
-    """Of the index only a part is decoded at once, and the record of a delta is looked for at its end."""
+    """A part of the index is decoded at a time, and the record of a delta is looked for at its end."""
     monkeypatch.setattr("state_store.core.engine.rows._ENTRIES", 256)
     settings = DatabaseSettings(block_bytes=64)
     peaks: dict[str, list[int]] = {"pages": [], "metadata": []}
