@@ -1,7 +1,8 @@
 """Random functions on Spark's operator and accelerated: rows, state, figures and errors are equal.
 
 STATE_STORE_TEST_EXAMPLES sets the number of programs in tier more (default 4); in tier long it is 2,000,
-which take some hours.
+which take some hours. There STATE_STORE_TEST_FIRST names the first seed, and STATE_STORE_TEST_SECONDS bounds the
+time: the number of programs that were compared is printed (`pytest -s`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import random
 import re
 import tempfile
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +40,8 @@ from state_store.functions.group_context import to_arrow_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0"))]
 EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "4"))
+FIRST = int(os.environ.get("STATE_STORE_TEST_FIRST", EXAMPLES))
+SECONDS = float(os.environ.get("STATE_STORE_TEST_SECONDS", "inf"))
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 PARTITIONS = "spark.sql.shuffle.partitions"
 BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
@@ -123,8 +127,17 @@ def test_groups_whose_forms_are_mixed_are_as_on_sparks_operator(spark, error):
 @pytest.mark.older(long=("4.2", "4.1", "4.0"))
 @pytest.mark.timeout(6 * 3600)
 def test_thousands_of_random_functions_are_as_on_sparks_operator(spark):
-    for seed in range(EXAMPLES, EXAMPLES + 2_000):
-        check(spark, *case(seed))
+    end, compared, differing = time.monotonic() + SECONDS, 0, []
+    for seed in range(FIRST, FIRST + 2_000):
+        if time.monotonic() > end:
+            break
+        try:
+            check(spark, *case(seed))
+        except AssertionError as difference:
+            differing.append((seed, str(difference)[:2_000]))
+        compared += 1
+    print(f"{compared} programs compared from seed {FIRST} on: {len(differing)} differ")
+    assert compared and not differing, differing
 
 
 def check(spark, program, batches, options):
