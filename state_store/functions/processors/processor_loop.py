@@ -21,6 +21,7 @@ import importlib
 import json
 import numbers
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -280,14 +281,12 @@ class Batch:
 
 
 class RowBatch(Batch):
-    """Rows as `pyspark.sql.Row`."""
+    """Rows as `pyspark.sql.Row`, made group by group: the garbage collector walks through all that wait."""
 
     def __init__(self, batch: pa.RecordBatch, key_offsets: list[int]) -> None:
         columns = [column.to_pylist() for column in batch.columns]
-        names, new, set_attribute = Row(*batch.schema.names), tuple.__new__, object.__setattr__
-        self._rows = [new(Row, values) for values in zip(*columns)]
-        for row in self._rows:
-            set_attribute(row, "__fields__", names)  # `Row.__setattr__` takes three times as long as a row
+        self._names = Row(*batch.schema.names)
+        self._values = list(zip(*columns))
         keys = (
             batch.column(offset).to_pylist()
             if pa.types.is_nested(batch.schema.types[offset])
@@ -304,7 +303,11 @@ class RowBatch(Batch):
                 yield RowBatch(batch.slice(start, _MAX_ROWS), key_offsets)
 
     def group(self, number: int) -> Iterator[Any]:
-        return iter(self._rows[self.starts[number] : self.starts[number + 1]])
+        values = self._values[self.starts[number] : self.starts[number + 1]]
+        rows = list(map(tuple.__new__, repeat(Row), values))
+        # `Row.__setattr__` takes three times as long as a row.
+        collections.deque(map(object.__setattr__, rows, repeat("__fields__"), repeat(self._names)), maxlen=0)
+        return iter(rows)
 
     @staticmethod
     def chunks(pieces: Iterator[tuple[RowBatch, int]]) -> Iterator[Any]:
@@ -466,9 +469,10 @@ def rough_size(value: Any) -> int:
 class RowOutput:
     """Rows of `pyspark.sql.Row` that wait to be sent, as they were when the processor gave them.
 
-    A row of scalars is kept as it is. Of any other PySpark's worker makes a dict at once, with copies of
-    lists and dicts. Objects that this does not copy, such as a `bytearray`, it converts at the end of the
-    group; here they are copied at that end.
+    Of a row of scalars with the names of the schema the tuple of its values waits: the garbage collector walks
+    through all that waits, and a `Row` is three objects. A row of scalars with other names is kept as it is. Of
+    any other PySpark's worker makes a dict at once, with copies of lists and dicts. Objects that this does not
+    copy, such as a `bytearray`, it converts at the end of the group; here they are copied at that end.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -486,13 +490,20 @@ class RowOutput:
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
         """Add the rows that the processor returned for a group; yield a batch when there are many."""
         rows, row_class, uncopied = self._rows, self._row, []
+        is_number, is_scalar = _NUMBERS.issuperset, SCALARS.issuperset
         for row in results:
-            if not (type(row) is row_class and SCALARS.issuperset(map(type, row))):
+            if type(row) is row_class and is_number(map(type, row)):
+                self._bytes += 16 + 16 * len(row)  # as `rough_size` has it
+                row = self._short(row)
+            elif type(row) is row_class and is_scalar(map(type, row)):
+                self._bytes += rough_size(row)
+                row = self._short(row)
+            else:
                 row = row.asDict(True)
                 if not all(map(_is_own, row.values())):
                     uncopied.append(len(rows))
+                self._bytes += rough_size(row)
             rows.append(row)
-            self._bytes += rough_size(row)
             if len(rows) >= _MAX_ROWS or self._bytes >= _MAX_BYTES:
                 yield from self.flush_all()
                 rows, uncopied = self._rows, []
@@ -507,16 +518,24 @@ class RowOutput:
     def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows as a batch and forget them."""
         rows, self._rows, self._bytes = self._rows, [], 0
-        names, row_class = self._names, self._row
-        if self._is_flat and all(
-            type(row) is row_class and getattr(row, "__fields__", None) == names and len(row) == len(names)
-            for row in rows
-        ):
+        if set(map(type, rows)) == {tuple}:
             arrays = [pa.array(column, type=field.type) for column, field in zip(zip(*rows), self._schema)]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         else:
-            dicts = [row if type(row) is dict else row.asDict(True) for row in rows]
-            yield pa.RecordBatch.from_pylist(dicts, schema=self._schema)
+            yield pa.RecordBatch.from_pylist(list(map(self._dict, rows)), schema=self._schema)
+
+    def _short(self, row: Any) -> Any:
+        """Return the tuple of a row's values, if the schema says all else."""
+        names = self._names
+        if self._is_flat and getattr(row, "__fields__", None) == names and len(row) == len(names):
+            return tuple(row)
+        return row
+
+    def _dict(self, row: Any) -> dict[str, Any]:
+        """Return a row that waits as a dict."""
+        if type(row) is dict:
+            return row
+        return dict(zip(self._names, row)) if type(row) is tuple else row.asDict(True)
 
 
 def _is_own(value: Any) -> bool:
@@ -622,6 +641,8 @@ SCALARS = frozenset(
     )
 )
 """Types whose instances never change."""
+
+_NUMBERS = frozenset((type(None), bool, int, float))
 
 _KINDS = (*SCALARS, numbers.Number)  # with subclasses, and with the numbers of numpy
 

@@ -94,6 +94,8 @@ class BatchedValue(ValueState, Variable):
     def __init__(self, session: Session, index: int, schema: Any) -> None:
         Variable.__init__(self, session, index, True)
         self._codec = RowCodec(schema)
+        self._place = 0
+        self._stamp = -1  # of the session, when a write went to that place
 
     def _travelled(self, failure: str) -> Any:
         state = self.found()
@@ -112,9 +114,14 @@ class BatchedValue(ValueState, Variable):
     def update(self, newValue: Any) -> None:
         session = self.session
         if session.batches and self._codec.is_quick(newValue):
-            session.write_quick(operations.VALUE_UPDATE, self.index, newValue)
+            if self._stamp == session.stamp:
+                session.write_again(self._place, newValue)
+            else:
+                self._stamp = session.stamp
+                self._place = session.write_quick(operations.VALUE_UPDATES, self.index, 1, newValue)
             self.known[session.slot] = newValue
             return
+        self._stamp = -1
         sent, is_exact, is_safe, length = self._codec.sent(newValue)
         self.session.write(
             "Error updating value state", is_safe, length, operations.VALUE_UPDATE, self.index, sent
@@ -125,6 +132,7 @@ class BatchedValue(ValueState, Variable):
             self.forget()
 
     def clear(self) -> None:
+        self._stamp = -1
         self.session.write("Error clearing value state", True, 0, operations.CLEAR, self.index)
         self.keep(None)
 
@@ -248,6 +256,7 @@ class BatchedList(ListState, Variable):
                 self.forget()
 
     def clear(self) -> None:
+        self._stamp = -1
         self.session.write("Error clearing value state", True, 0, operations.CLEAR, self.index)
         self.keep([])
 
@@ -256,15 +265,18 @@ class _Map:
     """The known part of the map of a key.
 
     `values` has values by key, `None` for a key that is not in the map. `complete`: it has all keys.
-    `in_order`: it has them in Spark's order, since nothing was written after they were read.
+    `in_order`: it has them in Spark's order, since nothing was written after they were read. `places` has
+    the places of writes that wait, by key, if `stamp` is the session's.
     """
 
-    __slots__ = ("complete", "in_order", "values")
+    __slots__ = ("complete", "in_order", "places", "stamp", "values")
 
     def __init__(self, values: dict[Any, Any], complete: bool, in_order: bool) -> None:
         self.values = values
         self.complete = complete
         self.in_order = in_order
+        self.places: dict[Any, int] = {}
+        self.stamp = -1
 
 
 class BatchedMap(MapState, Variable):
@@ -278,6 +290,7 @@ class BatchedMap(MapState, Variable):
         self._values = RowCodec(value_schema)
         is_plain = self._keys.of_iterators is None and self._values.of_iterators is None
         self._of_iterators = None if is_plain else self._pair
+        self._last_key = object()  # the key that was quick last: a tuple of scalars, which stays so
 
     def fill(self, fetched: list[Any]) -> None:
         self.fill_complete(fetched)
@@ -294,6 +307,29 @@ class BatchedMap(MapState, Variable):
             state = _Map({}, False, False)
             self.keep(state)
         return state
+
+    def _is_quick(self, key: Any) -> bool:
+        """Return True if a key travels as it is; a processor often asks for the same one several times."""
+        if key is self._last_key:
+            return True
+        is_quick = self._keys.is_quick(key)
+        if is_quick:
+            self._last_key = key
+        return is_quick
+
+    def _quick(self, key: Any) -> Any:
+        """Return the known value of a key, `None` if the map has none, `MISSING` for what is not known."""
+        session = self.session
+        state = self.known.get(session.slot) if session.batches else None
+        if state is None or not (key is self._last_key or self._is_quick(key)):
+            return MISSING
+        value = state.values.get(key, MISSING)
+        if value is MISSING:
+            if not state.complete:
+                return MISSING
+            value = None
+        self.hits += 1
+        return value
 
     def _value(self, key: Any, code: int, failure: str) -> Any:
         if self._keys.is_quick(key):
@@ -324,16 +360,20 @@ class BatchedMap(MapState, Variable):
         return self.session.read("Error checking map state exists", operations.EXISTS, self.index)
 
     def getValue(self, key: Any) -> Any:
-        value = self._value(key, operations.MAP_GET, "Error getting value")
+        value = self._quick(key)
+        if value is MISSING:
+            value = self._value(key, operations.MAP_GET, "Error getting value")
         return None if value is None else self._values.row(value)
 
     def containsKey(self, key: Any) -> bool:
-        return self._value(key, operations.MAP_CONTAINS, "Error checking if map state contains key")
+        value = self._quick(key)
+        if value is MISSING:
+            return self._value(key, operations.MAP_CONTAINS, "Error checking if map state contains key")
+        return value is not None
 
     def updateValue(self, key: Any, value: Any) -> None:
-        if self.session.batches and self._keys.is_quick(key) and self._values.is_quick(value):
-            self.session.write_quick(operations.MAP_UPDATE, self.index, key, value)
-            self._note(key, True, value)
+        if self.session.batches and self._is_quick(key) and self._values.is_quick(value):
+            self._update_quick(key, value)
             return
         sent_key, is_exact_key, is_safe_key, key_length = self._keys.sent(key)
         sent, is_exact, is_safe, length = self._values.sent(value)
@@ -349,6 +389,23 @@ class BatchedMap(MapState, Variable):
         is_kept = is_exact and not length and not key_length
         self._note(sent_key, is_exact_key, sent if is_kept else MISSING)
 
+    def _update_quick(self, key: Any, value: Any) -> None:
+        """Write a value; one that waits for the same key is replaced, as nothing was read since."""
+        session = self.session
+        state = self.known.get(session.slot) or self._present()
+        if state.stamp != session.stamp:
+            state.stamp, state.places = session.stamp, {}
+        place = state.places.get(key)
+        if place is None:
+            state.places[key] = session.write_quick(operations.MAP_UPDATES, self.index, key, 1, value)
+        else:
+            session.write_again(place, value)
+        state.in_order = False
+        if len(state.values) < _MAX_VALUES:
+            state.values[key] = value
+        else:
+            self._keep(state, key, True, MISSING)
+
     def removeKey(self, key: Any) -> None:
         sent, is_exact, is_safe, length = self._keys.sent(key)
         self.session.write(
@@ -360,6 +417,11 @@ class BatchedMap(MapState, Variable):
         """Keep `value` for `key`: `None` for a removed key, `MISSING` for a value that may change."""
         state = self._present()
         state.in_order = False
+        state.stamp = -1
+        self._keep(state, key, is_exact_key, value)
+
+    @staticmethod
+    def _keep(state: _Map, key: Any, is_exact_key: bool, value: Any) -> None:
         if is_exact_key and value is not MISSING and len(state.values) < _MAX_VALUES:
             state.values[key] = value
         elif is_exact_key:

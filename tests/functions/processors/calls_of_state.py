@@ -25,6 +25,8 @@ ARGUMENTS = {
     operations.MAP_REMOVE: 2,
     operations.EXISTS: 1,
     operations.ITERATE: 4,
+    operations.VALUE_UPDATES: 3,
+    operations.MAP_UPDATES: 4,
 }
 READS = frozenset(
     (
@@ -52,6 +54,9 @@ class Given:
                 self.keys.append(unpickled(arguments[0]))
             elif code in (operations.LIST_PUT, operations.LIST_APPEND):
                 self.values += map(unpickled, arguments[1])
+            elif code in (operations.VALUE_UPDATES, operations.MAP_UPDATES):
+                *before, times, value = arguments[1:]
+                self.values += [*map(unpickled, before), *[unpickled(value)] * times]
             else:
                 self.values += map(unpickled, arguments[1:])
         return [[], []]
@@ -69,6 +74,7 @@ class MapState:
         self._keys = keys
         self._plain = plain
         self.maps: dict[Any, dict[bytes, tuple[Any, Any]]] = {}
+        self.updates = 0
 
     def call(self, name: str, waiting: list[Any], keys: list[Any], fetches: list[Any]) -> Any:
         """Do the operations that wait, in their order; return the answers of reads, and what is fetched."""
@@ -89,8 +95,9 @@ class MapState:
             else:
                 key = unpickled(arguments[1])
                 place = self._encoded(key)
-                if code == operations.MAP_UPDATE:
-                    present[place] = (self._sent(key), self._sent(unpickled(arguments[2])))
+                if code in (operations.MAP_UPDATE, operations.MAP_UPDATES):
+                    present[place] = (self._sent(key), self._sent(unpickled(arguments[-1])))
+                    self.updates += arguments[2] if code == operations.MAP_UPDATES else 1
                 elif code == operations.MAP_REMOVE:
                     present.pop(place, None)
                 else:

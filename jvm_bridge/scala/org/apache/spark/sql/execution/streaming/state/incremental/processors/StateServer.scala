@@ -166,12 +166,16 @@ private[processors] class RefusedException(message: String) extends Exception(me
  *   no_key   forgets the implicit key
  *   expired  moment in ms, max entries   (timers that have expired by then, true if there are more)
  * }}}
- * Operations are one flat list: a code of [[StateAnswers]] and its arguments. Fetches are a flat list of code, variable
+ * Operations are one flat list: a code of [[StateAnswers]] and its arguments. `ValueUpdates` and `MapUpdates` are as many
+ * updates as they say, of which the last has the value. Fetches are a flat list of code, variable
  * and largest number of entries for each fetch. The answer to `run` has the results of the operations that have one,
  * and the results of the fetches key by key; [[StateAnswers.NotFetched]] stands for a result that did not fit into an
  * answer.
+ *
+ * @param countUpdates adds to Spark's metric of updates those that were not done, since a later one replaced them
  */
-private[processors] final class StateAnswers(handle: Handle, keys: WorkerRowCodec, maxMessageBytes: Long) {
+private[processors] final class StateAnswers(
+    handle: Handle, keys: WorkerRowCodec, maxMessageBytes: Long, countUpdates: Long => Unit) {
   import StateAnswers._
 
   private val variables = new mutable.ArrayBuffer[StateVariable]
@@ -213,11 +217,11 @@ private[processors] final class StateAnswers(handle: Handle, keys: WorkerRowCode
     val kind = message(1).toString
     if (names(name)) throw new RefusedException(s"${kind.capitalize} state $name already exists.")
     variables += (kind match {
-      case "value" => new ValueVariable(handle, name, new WorkerRowCodec(schema), ttl)
+      case "value" => new ValueVariable(handle, name, new WorkerRowCodec(schema), ttl, countUpdates)
       case "list" => new ListVariable(handle, name, new WorkerRowCodec(schema), ttl)
       case "map" =>
         val values = StructType.fromString(message(4).toString)
-        new MapVariable(handle, name, new WorkerRowCodec(schema), new WorkerRowCodec(values), ttl)
+        new MapVariable(handle, name, new WorkerRowCodec(schema), new WorkerRowCodec(values), ttl, countUpdates)
     })
     names += name
     variables.length - 1
@@ -288,11 +292,13 @@ private[processors] final class StateAnswers(handle: Handle, keys: WorkerRowCode
       int(next()) match {
         case Key => setKey(next())
         case ValueUpdate => variable().update(next())
+        case ValueUpdates => variable().update(int(next()), next())
         case Clear => variable().clear()
         case ListAppend => variable().append(next().asInstanceOf[JavaList[AnyRef]])
         case ListAppendOne => variable().appendOne(next())
         case ListPut => variable().put(next().asInstanceOf[JavaList[AnyRef]])
         case MapUpdate => variable().updateEntry(next(), next())
+        case MapUpdates => variable().updateEntry(next(), int(next()), next())
         case MapRemove => variable().removeEntry(next())
         case TimerRegister => handle.registerTimer(long(next()))
         case TimerDelete => handle.deleteTimer(long(next()))
@@ -341,6 +347,8 @@ private[processors] object StateAnswers {
   final val TimerList = 15
   final val Exists = 16
   final val Iterate = 17
+  final val ValueUpdates = 18
+  final val MapUpdates = 19
 
   /** The result that stands for a state that did not fit into an answer. */
   final val NotFetched = 0

@@ -26,6 +26,9 @@ private[processors] abstract class StateVariable(val name: String) {
   def value: Any = unknown
   def update(sent: AnyRef): Unit = unknown
 
+  /** Does so many updates, of which the last has the value. */
+  def update(times: Int, sent: AnyRef): Unit = unknown
+
   def list(maxEntries: Int, maxBytes: Long): Any = unknown
   def append(sent: JavaList[AnyRef]): Unit = unknown
   def appendOne(sent: AnyRef): Unit = unknown
@@ -34,6 +37,7 @@ private[processors] abstract class StateVariable(val name: String) {
   def entry(key: AnyRef): Any = unknown
   def hasEntry(key: AnyRef): Boolean = unknown
   def updateEntry(key: AnyRef, sent: AnyRef): Unit = unknown
+  def updateEntry(key: AnyRef, times: Int, sent: AnyRef): Unit = unknown
   def removeEntry(key: AnyRef): Unit = unknown
   def entries(maxEntries: Int, maxBytes: Long): Any = unknown
 
@@ -48,6 +52,16 @@ private[processors] abstract class StateVariable(val name: String) {
 
 private[processors] object StateVariable {
 
+  /**
+   * Does an update as often as it was asked for. Without a time to live only the last one is done, and the others are
+   * counted; one with a time to live has an index, which Spark's variables keep.
+   */
+  def repeat(times: Int, ttl: TTLConfig, countUpdates: Long => Unit)(update: => Unit): Unit =
+    if (ttl == TTLConfig.NONE) {
+      update
+      if (times > 1) countUpdates(times - 1L)
+    } else (1 to times).foreach(_ => update)
+
   /** Returns the first entries, about `maxBytes` and `maxEntries` at most, and true if there are no others. */
   def first(entries: Iterator[Any], maxEntries: Int, maxBytes: Long): Any = {
     val found = new ArrayList[Any]
@@ -61,7 +75,8 @@ private[processors] object StateVariable {
   }
 }
 
-private[processors] final class ValueVariable(handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig)
+private[processors] final class ValueVariable(
+    handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig, countUpdates: Long => Unit)
     extends StateVariable(name) {
   private val state = handle.getValueState[UnsafeRow](name, codec.encoder, ttl)
 
@@ -69,6 +84,8 @@ private[processors] final class ValueVariable(handle: Handle, name: String, code
   override def clear(): Unit = state.clear()
   override def value: Any = codec.toPython(state.get())
   override def update(sent: AnyRef): Unit = state.update(codec.toUnsafe(sent))
+
+  override def update(times: Int, sent: AnyRef): Unit = StateVariable.repeat(times, ttl, countUpdates)(update(sent))
 }
 
 private[processors] final class ListVariable(handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig)
@@ -89,7 +106,12 @@ private[processors] final class ListVariable(handle: Handle, name: String, codec
 }
 
 private[processors] final class MapVariable(
-    handle: Handle, name: String, keys: WorkerRowCodec, values: WorkerRowCodec, ttl: TTLConfig)
+    handle: Handle,
+    name: String,
+    keys: WorkerRowCodec,
+    values: WorkerRowCodec,
+    ttl: TTLConfig,
+    countUpdates: Long => Unit)
     extends StateVariable(name) {
   private val state = handle.getMapState[UnsafeRow, UnsafeRow](name, keys.encoder, values.encoder, ttl)
 
@@ -99,6 +121,10 @@ private[processors] final class MapVariable(
   override def hasEntry(key: AnyRef): Boolean = state.containsKey(keys.toUnsafe(key))
   override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toUnsafe(key),
     values.toUnsafe(sent))
+
+  override def updateEntry(key: AnyRef, times: Int, sent: AnyRef): Unit =
+    StateVariable.repeat(times, ttl, countUpdates)(updateEntry(key, sent))
+
   override def removeEntry(key: AnyRef): Unit = state.removeKey(keys.toUnsafe(key))
 
   override def entries(maxEntries: Int, maxBytes: Long): Any =
