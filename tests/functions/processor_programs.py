@@ -191,6 +191,32 @@ class ChainedCalls(TimedCalls):
             yield Row(t=self.at(timerValues.getCurrentWatermarkInMs() + 60_000), **row.asDict())
 
 
+class RepeatedUpdates(StatefulProcessor):
+    """Writes the same values and entries for each row of a group, with and without a time to live."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._values = [handle.getValueState(f"v{ttl}", "n long", ttl) for ttl in (None, 3_600_000)]
+        self._maps = [handle.getMapState(f"m{ttl}", "d int", "c long", ttl) for ttl in (None, 3_600_000)]
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        said = [tuple(value.get() or ()) for value in self._values]
+        said += [sorted(map(repr, entries.iterator())) for entries in self._maps]
+        for row in rows:
+            for value, entries in zip(self._values, self._maps, strict=True):
+                value.update((row.n,))
+                place = (row.call % 3,)
+                before = entries.getValue(place) if entries.containsKey(place) else None
+                entries.updateValue(place, (1 if before is None else before[0] + 1,))
+                if row.call == 0:
+                    entries.removeKey((row.n % 3,))
+                elif row.call == 1:
+                    value.clear()
+            yield Row(k=key[0], step=row.step, said=repr(said))
+
+    def close(self) -> None:
+        pass
+
+
 class _OfFrames:
     def handleInputRows(self, key, rows, timerValues) -> Iterator[Any]:
         (k,) = key

@@ -91,8 +91,9 @@ class Variable:
 class BatchedValue(ValueState, Variable):
     """A value."""
 
-    def __init__(self, session: Session, index: int, schema: Any) -> None:
+    def __init__(self, session: Session, index: int, schema: Any, has_ttl: bool = False) -> None:
         Variable.__init__(self, session, index, True)
+        self._has_ttl = has_ttl
         self._codec = RowCodec(schema)
         self._place = 0
         self._stamp = -1  # of the session, when a write went to that place
@@ -117,7 +118,7 @@ class BatchedValue(ValueState, Variable):
             if self._stamp == session.stamp:
                 session.write_again(self._place, newValue)
             else:
-                self._stamp = session.stamp
+                self._stamp = -1 if self._has_ttl else session.stamp
                 self._place = session.write_quick(operations.VALUE_UPDATES, self.index, 1, newValue)
             self.known[session.slot] = newValue
             return
@@ -284,8 +285,11 @@ class BatchedMap(MapState, Variable):
 
     code = operations.MAP_ENTRIES
 
-    def __init__(self, session: Session, index: int, key_schema: Any, value_schema: Any) -> None:
+    def __init__(
+        self, session: Session, index: int, key_schema: Any, value_schema: Any, has_ttl: bool = False
+    ) -> None:
         Variable.__init__(self, session, index, False)
+        self._has_ttl = has_ttl
         self._keys = RowCodec(key_schema, are_keys=True)
         self._values = RowCodec(value_schema)
         is_plain = self._keys.of_iterators is None and self._values.of_iterators is None
@@ -390,14 +394,19 @@ class BatchedMap(MapState, Variable):
         self._note(sent_key, is_exact_key, sent if is_kept else MISSING)
 
     def _update_quick(self, key: Any, value: Any) -> None:
-        """Write a value; one that waits for the same key is replaced, as nothing was read since."""
+        """Write a value; one that waits for the same key is replaced, as nothing was read since.
+
+        With a time to live none is: Spark counts an update only if it changes something.
+        """
         session = self.session
         state = self.known.get(session.slot) or self._present()
         if state.stamp != session.stamp:
             state.stamp, state.places = session.stamp, {}
         place = state.places.get(key)
         if place is None:
-            state.places[key] = session.write_quick(operations.MAP_UPDATES, self.index, key, 1, value)
+            place = session.write_quick(operations.MAP_UPDATES, self.index, key, 1, value)
+            if not self._has_ttl:
+                state.places[key] = place
         else:
             session.write_again(place, value)
         state.in_order = False
@@ -502,7 +511,7 @@ class BatchedHandle(StatefulProcessorHandle):
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: Any = None) -> BatchedValue:
         parsed = self._parsed(schema)
         index = self._declare("value", stateName, parsed, None, ttlDurationMs)
-        return self._named(stateName, BatchedValue(self._session, index, parsed))
+        return self._named(stateName, BatchedValue(self._session, index, parsed, ttlDurationMs is not None))
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: Any = None) -> BatchedList:
         parsed = self._parsed(schema)
@@ -514,7 +523,7 @@ class BatchedHandle(StatefulProcessorHandle):
     ) -> BatchedMap:
         keys, values = self._parsed(userKeySchema), self._parsed(valueSchema)
         index = self._declare("map", stateName, keys, values, ttlDurationMs)
-        return self._named(stateName, BatchedMap(self._session, index, keys, values))
+        return self._named(stateName, BatchedMap(self._session, index, keys, values, ttlDurationMs is not None))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._timers.register(as_long(expiryTimestampMs))

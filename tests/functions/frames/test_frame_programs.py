@@ -136,7 +136,11 @@ def test_thousands_of_random_functions_are_as_on_sparks_operator(spark):
         except AssertionError as difference:
             differing.append((seed, str(difference)[:2_000]))
         compared += 1
-        print(f"\r{compared} programs compared from seed {FIRST} on: {len(differing)} differ", end="", flush=True)
+        print(
+            f"\r{compared} programs compared from seed {FIRST} on: {len(differing)} differ",
+            end="",
+            flush=True,
+        )
     assert compared and not differing, differing
 
 

@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import wire
-from calls_of_state import MapState, unpickled
+from calls_of_state import MapState, parsed, unpickled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
+from state_store.functions.processors import task_state as operations
 from state_store.functions.processors.task_state import RowCodec, Session
-from state_store.functions.processors.variables import BatchedMap
+from state_store.functions.processors.variables import BatchedMap, BatchedValue
 
 LONG = wire.schema({"n": "long"})
 NAN = math.nan
@@ -93,7 +94,7 @@ def play(kinds, calls, store, reads_ahead: bool | None = None):
         else:
             given.append(getattr(variable, name)())
     session.flush()
-    return given, sorted(map(repr, store.maps.get((1,), {}).items()))
+    return given, sorted(map(repr, store.maps.get((1,), {}).items())), store.updates
 
 
 @pytest.mark.parametrize("reads_ahead", [False, True])
@@ -110,6 +111,64 @@ def test_a_map_with_known_values_answers_as_the_store(kinds, alike, reads_ahead)
         assert play(kinds, calls, MapState(schema, plain), reads_ahead) == asked
 
     check()
+
+
+class Sent:
+    """Keeps the operations of each message."""
+
+    def __init__(self) -> None:
+        self.messages: list[list[tuple[int, list[object]]]] = []
+
+    def call(self, name, waiting, keys, fetches):
+        assert not fetches
+        self.messages.append(parsed(waiting))
+        return [[], []]
+
+
+def test_updates_of_an_entry_in_a_group_go_as_one_with_their_number():
+    store = Sent()
+    session = Session(store, RowCodec(LONG, are_keys=True), 500)
+    variable = BatchedMap(session, 0, LONG, LONG)
+    session.begin([(1,), (2,), (1,)])
+    for number in range(3):
+        session.enter(number)
+        for value in range(20):
+            variable.updateValue((value % 2,), (value,))
+    session.flush()
+    updates = [arguments for code, arguments in store.messages[-1] if code == operations.MAP_UPDATES]
+    assert [tuple(rest) for _, *rest in updates] == [((0,), 10, (18,)), ((1,), 10, (19,))] * 3
+
+
+def test_an_update_after_another_write_is_not_moved_before_it():
+    store = Sent()
+    session = Session(store, RowCodec(LONG, are_keys=True), 500)
+    variable = BatchedMap(session, 0, LONG, LONG)
+    value = BatchedValue(session, 1, LONG)
+    value.prefetches = False
+    session.begin([(1,)])
+    session.enter(0)
+    for write in (lambda: variable.removeKey((0,)), variable.clear, lambda: variable.updateValue([0], (5,))):
+        variable.updateValue((0,), (1,))
+        write()
+        variable.updateValue((0,), (2,))
+    value.update((1,))
+    value.update((2,))
+    value.clear()
+    value.update((3,))
+    session.flush()
+    codes = [(code, arguments[-1]) for code, arguments in store.messages[-1] if code != operations.KEY]
+    assert codes == [
+        (operations.MAP_UPDATES, (1,)),
+        (operations.MAP_REMOVE, (0,)),
+        (operations.MAP_UPDATES, (1,)),
+        (operations.CLEAR, 0),
+        (operations.MAP_UPDATES, (1,)),
+        (operations.MAP_UPDATE, (5,)),
+        (operations.MAP_UPDATES, (2,)),
+        (operations.VALUE_UPDATES, (2,)),
+        (operations.CLEAR, 1),
+        (operations.VALUE_UPDATES, (3,)),
+    ]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -22,6 +22,7 @@ from processor_programs import (
     VARIABLES,
     AgingCalls,
     ChainedCalls,
+    RepeatedUpdates,
     StartedCalls,
     TimedCalls,
     TimedFrames,
@@ -173,6 +174,27 @@ def test_operators_behind_a_processor_get_the_rows_of_sparks_worker(spark, conf)
             assert (BATCHED in stream.plan) == (batched == "true")
             found.append((stream.outcome().rows, stream.figures))
     assert sum(map(len, found[0][0].values())) > 3
+    assert found[1] == found[0]
+
+
+def test_repeated_updates_are_counted_as_in_sparks_worker(spark, conf):
+    for name, value in OURS.items():
+        conf(name, value)
+    found = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        with tempfile.TemporaryDirectory() as directory:
+            stream = Stream(spark, Path(directory), INPUT, None)
+            for batch in program(5, 200, 10):
+                stream.add(table(batch))
+            stream.run(
+                lambda frame: frame.groupBy("k").transformWithState(
+                    RepeatedUpdates(), OUTPUT, "update", "processingTime"
+                ),
+                no_data_batches=False,
+            )
+            assert (BATCHED in stream.plan) == (batched == "true")
+            found.append((stream.outcome().rows, stream.figures))
     assert found[1] == found[0]
 
 

@@ -26,7 +26,7 @@ private[processors] abstract class StateVariable(val name: String) {
   def value: Any = unknown
   def update(sent: AnyRef): Unit = unknown
 
-  /** Does so many updates, of which the last has the value. */
+  /** Does the last of so many updates, and counts the others. */
   def update(times: Int, sent: AnyRef): Unit = unknown
 
   def list(maxEntries: Int, maxBytes: Long): Any = unknown
@@ -52,16 +52,6 @@ private[processors] abstract class StateVariable(val name: String) {
 
 private[processors] object StateVariable {
 
-  /**
-   * Does an update as often as it was asked for. Without a time to live only the last one is done, and the others are
-   * counted; one with a time to live has an index, which Spark's variables keep.
-   */
-  def repeat(times: Int, ttl: TTLConfig, countUpdates: Long => Unit)(update: => Unit): Unit =
-    if (ttl == TTLConfig.NONE) {
-      update
-      if (times > 1) countUpdates(times - 1L)
-    } else (1 to times).foreach(_ => update)
-
   /** Returns the first entries, about `maxBytes` and `maxEntries` at most, and true if there are no others. */
   def first(entries: Iterator[Any], maxEntries: Int, maxBytes: Long): Any = {
     val found = new ArrayList[Any]
@@ -85,7 +75,10 @@ private[processors] final class ValueVariable(
   override def value: Any = codec.toPython(state.get())
   override def update(sent: AnyRef): Unit = state.update(codec.toUnsafe(sent))
 
-  override def update(times: Int, sent: AnyRef): Unit = StateVariable.repeat(times, ttl, countUpdates)(update(sent))
+  override def update(times: Int, sent: AnyRef): Unit = {
+    update(sent)
+    countUpdates(times - 1L)
+  }
 }
 
 private[processors] final class ListVariable(handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig)
@@ -122,8 +115,10 @@ private[processors] final class MapVariable(
   override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toUnsafe(key),
     values.toUnsafe(sent))
 
-  override def updateEntry(key: AnyRef, times: Int, sent: AnyRef): Unit =
-    StateVariable.repeat(times, ttl, countUpdates)(updateEntry(key, sent))
+  override def updateEntry(key: AnyRef, times: Int, sent: AnyRef): Unit = {
+    updateEntry(key, sent)
+    countUpdates(times - 1L)
+  }
 
   override def removeEntry(key: AnyRef): Unit = state.removeKey(keys.toUnsafe(key))
 
