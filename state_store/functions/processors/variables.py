@@ -523,7 +523,9 @@ class BatchedHandle(StatefulProcessorHandle):
     ) -> BatchedMap:
         keys, values = self._parsed(userKeySchema), self._parsed(valueSchema)
         index = self._declare("map", stateName, keys, values, ttlDurationMs)
-        return self._named(stateName, BatchedMap(self._session, index, keys, values, ttlDurationMs is not None))
+        return self._named(
+            stateName, BatchedMap(self._session, index, keys, values, ttlDurationMs is not None)
+        )
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._timers.register(as_long(expiryTimestampMs))
