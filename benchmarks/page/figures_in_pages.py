@@ -3,8 +3,8 @@
     python -m benchmarks.page.figures_in_pages
 
 The figures are those of one run each: `vectorized.json`, `processors.json` and `engines.json` of
-`benchmarks/measured`. A sentence of `quoted_figures.txt` has names in braces; in a page it has numbers there, which are
-replaced.
+`benchmarks/measured`. A sentence of `quoted_figures.txt` has names in braces; in a page it has numbers there,
+which are replaced.
 """
 
 from __future__ import annotations

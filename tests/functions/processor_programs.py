@@ -194,7 +194,7 @@ class ChainedCalls(TimedCalls):
 class RepeatedUpdates(StatefulProcessor):
     """Writes the same values and entries for each row of a group, with and without a time to live."""
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
+    def init(self, handle: Any) -> None:
         self._values = [handle.getValueState(f"v{ttl}", "n long", ttl) for ttl in (None, 3_600_000)]
         self._maps = [handle.getMapState(f"m{ttl}", "d int", "c long", ttl) for ttl in (None, 3_600_000)]
 

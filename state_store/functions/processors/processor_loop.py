@@ -469,10 +469,11 @@ def rough_size(value: Any) -> int:
 class RowOutput:
     """Rows of `pyspark.sql.Row` that wait to be sent, as they were when the processor gave them.
 
-    Of a row of scalars with the names of the schema the tuple of its values waits: the garbage collector walks
-    through all that waits, and a `Row` is three objects. A row of scalars with other names is kept as it is. Of
-    any other PySpark's worker makes a dict at once, with copies of lists and dicts. Objects that this does not
-    copy, such as a `bytearray`, it converts at the end of the group; here they are copied at that end.
+    Of a row of scalars with the names of the schema the tuple of its values waits: the garbage collector
+    walks through all that waits, and a `Row` is three objects. A row of scalars with other names is kept as
+    it is. Of any other PySpark's worker makes a dict at once, with copies of lists and dicts. Objects that
+    this does not copy, such as a `bytearray`, it converts at the end of the group; here they are copied at
+    that end.
     """
 
     def __init__(self, schema: Any) -> None:

@@ -1,8 +1,8 @@
 """Random functions on Spark's operator and accelerated: rows, state, figures and errors are equal.
 
 STATE_STORE_TEST_EXAMPLES sets the number of programs in tier more (default 4); in tier long it is 2,000,
-which take some hours. There STATE_STORE_TEST_FIRST names the first seed, and STATE_STORE_TEST_SECONDS bounds the
-time: the number of programs that were compared is printed (`pytest -s`).
+which take some hours. There STATE_STORE_TEST_FIRST names the first seed, and STATE_STORE_TEST_SECONDS bounds
+the time: the number of programs that were compared is printed (`pytest -s`).
 """
 
 from __future__ import annotations
