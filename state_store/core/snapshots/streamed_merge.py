@@ -472,7 +472,7 @@ def publish_rows(
                 tables.write(chain(rows, [(META_KEY, metadata.to_json())]))
                 files = tables.taken_in(version, metadata.keys)
             except BaseException:
-                tables.take_back()
+                take_back(context.storage, tables.announced)
                 raise
             base = LocalDatabase(directory, version, files, metadata.keys, metadata.column_families, None)
             return publish_written(context, base, lease, overwrite=False, cause=cause)

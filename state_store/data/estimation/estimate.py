@@ -366,8 +366,7 @@ class Tool(NamedTuple):
 
     Each byte that a row has more or less takes `byte_ns` of CPU, measured between 88 and 643. A task needs
     `disk` bytes of local disk by the bytes in files of its partition, `task_s` seconds of CPU in which it
-    starts a program of its own, and memory outside the JVM of its executor: `memory_bytes`, and
-    `filter_bytes` for each row of its partition.
+    starts a program of its own, and `memory_bytes` outside the JVM of its executor.
     """
 
     name: str
@@ -376,7 +375,6 @@ class Tool(NamedTuple):
     disk: float
     task_s: float = 0.0
     memory_bytes: int = _PYTHON_BYTES
-    filter_bytes: int = 0
 
     def cpu_s(self, rows: float, row_bytes: float) -> float:
         """Return the seconds of CPU for rows that have this many bytes in files."""
@@ -418,8 +416,7 @@ def tool_times(rows: float, row_bytes: float, partitions: int, cores: int) -> tu
         cpu_s = tool.cpu_s(rows, row_bytes)
         time_s = _START_S + math.ceil(tasks / cores) * (cpu_s / tasks + tool.task_s)
         disk_bytes = round(tool.disk * rows * row_bytes / partitions)
-        memory_bytes = round(tool.memory_bytes + tool.filter_bytes * rows / partitions)
-        times.append(ToolTime(tool.name, cpu_s, tasks, time_s, disk_bytes, memory_bytes))
+        times.append(ToolTime(tool.name, cpu_s, tasks, time_s, disk_bytes, tool.memory_bytes))
     return tuple(times)
 
 
