@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, rows_of
 
 from state_store.core.checkpoint.names import lease_path, tombstone_path
 from state_store.core.engine.database import write_delta
@@ -32,8 +32,7 @@ def reader(job: Job, root: Path) -> Job:
 
 def restored(job: Job, root: Path, version: int | None = None) -> dict[bytes, bytes]:
     """Return the rows of a version (the newest) as another executor reads them."""
-    answer = reader(job, root).restore(job.version if version is None else version)
-    return contents(answer["directory"])
+    return rows_of(reader(job, root).restore(job.version if version is None else version))
 
 
 def fill(job: Job, versions: int, rows: int = 50) -> None:
@@ -88,8 +87,8 @@ class TestNewerFormats:
         job.call("commit", **{**arguments, **path})
         job.version, job.id, job.state = job.next
         job.versions[3] = (job.id, job.state)
-        with pytest.raises(FormatError, match=r"delta/0*3_.*format 2.*knows format 1"):
-            reader(job, tmp_path).restore(3)
+        with pytest.raises(FormatError, match=r"deltas/0*3_.*format 2.*knows format 1"):
+            rows_of(reader(job, tmp_path).restore(3))
         assert restored(job, tmp_path, 2) == job.versions[2][1]
 
     @pytest.mark.parametrize("path", [lease_path("newer"), tombstone_path("newer")])
@@ -138,14 +137,14 @@ def test_a_restore_is_exact_or_refused_after_any_break(tmp_path: Path, seed: int
             _harm(path, chance)
         version = chance.choice([3, 5, 6, 9])
         try:
-            answer = reader(job, tmp_path).restore(version)
+            rows = rows_of(reader(job, tmp_path).restore(version))
         except StateStoreError as error:
             assert error.kind in ("damaged", "missing", "format"), error
             assert error.file
             assert Path(error.file).name.partition("*")[0] in error.message
             outcomes.add("refused")
         else:
-            assert contents(answer["directory"]) == job.versions[version][1]
+            assert rows == job.versions[version][1]
             outcomes.add("exact")
     assert outcomes
 

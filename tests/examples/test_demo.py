@@ -69,7 +69,7 @@ def test_the_line_of_a_batch_names_the_restores_that_are_a_part_of_it():
         "stateOperators": [{"numRowsTotal": 5, "customMetrics": metrics}],
         "durationMs": {"triggerExecution": 9000},
     }
-    assert progress_lines.batch(progress).endswith("9,000  2 stores restored in 40 ms")
+    assert progress_lines.batch(progress).endswith("9,000  2 stores restored in 30 ms")
     metrics["incrementalRestoreCount"] = 0
     assert progress_lines.batch(progress).endswith("9,000")
 

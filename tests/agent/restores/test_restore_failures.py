@@ -63,8 +63,8 @@ def test_an_answer_that_cannot_be_written_gives_its_base_back(tmp_path: Path) ->
     answer = job.client.calls.handle(
         {"op": "restore", "store": job.store, "version": 1, "id": job.versions[1][0]}
     )
-    assert answer.directory.exists()
+    assert answer.offered.directory.exists()
     job.client.calls.undelivered({"op": "restore", "store": job.store}, answer)
     job.commit({b"\0\0key": b"value"})
     job.restore()
-    assert not answer.directory.exists()
+    assert not answer.offered.directory.exists()

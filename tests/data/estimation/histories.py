@@ -147,6 +147,6 @@ def _wait_until_idle(job: Job) -> None:
     while True:
         with scheduler._changed:
             store = scheduler._queue._stores[instance]
-            if store.running is None and store.publishing is None:
+            if store.running is None and store.publishing.waiting is None:
                 return
         time.sleep(0.0005)
