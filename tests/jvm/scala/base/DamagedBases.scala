@@ -127,9 +127,10 @@ final class SharedVerification(files: WholeBases) {
       access.seek(at)
       access.write(original(at) ^ 1)
       access.close()
+      renew(file)
       val found = Try(withTable(file) { table => (0 until table.blocks).foreach(read(table, _)) })
       expect(found.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"byte $at of $file changed: $found")
-      Files.write(file.toPath, original)
+      writeAgain(file, original)
     }
     before.close()
   }

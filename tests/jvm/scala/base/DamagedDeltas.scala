@@ -24,7 +24,7 @@ final class DamagedDeltas(files: WholeBases) {
     val seen = (0 until n).count { _ =>
       flip(file, file.length)
       val found = Try(changes(file))
-      Files.write(file.toPath, original)
+      writeAgain(file, original)
       found match {
         case Failure(_: IOException) => true
         case Failure(e) => throw e

@@ -39,7 +39,7 @@ final class DamagedRestoredFiles(files: WholeBases) {
           }
           base.release()
       }
-      Files.write(file.toPath, original)
+      writeAgain(file, original)
     }
     expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta beside a base were seen")
   }

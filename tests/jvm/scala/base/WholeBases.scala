@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.io.{File, IOException, RandomAccessFile}
+import java.nio.file.Files
 
 import scala.jdk.CollectionConverters._
 import scala.util.Random
@@ -140,13 +141,31 @@ final class WholeBases(val random: Random, val directory: File) {
     access.seek(at)
     access.write(old ^ (1 << random.nextInt(8)))
     access.close()
+    renew(file)
     at
+  }
+
+  /** Writes a file again. */
+  def writeAgain(file: File, content: Array[Byte]): Unit = {
+    Files.write(file.toPath, content)
+    renew(file)
+  }
+
+  /**
+   * Gives a file that was written again a time of its own, by which its verified parts are forgotten: two writes within
+   * 4 ms, a tick of the kernel's clock, have the same.
+   */
+  def renew(file: File): Unit = {
+    renewals += 1
+    expect(file.setLastModified(renewals * 1000L), s"$file gets no time")
   }
 
   def version(n: Int): VersionId = VersionId(n, Some(s"id-$n"))
 
   /** Number of reports of damage. */
   var reports = 0
+
+  private var renewals = 0
 
   /** Returns the changes of a delta. */
   def changes(file: File): Seq[(Seq[Byte], Option[Seq[Byte]])] = {
