@@ -127,8 +127,8 @@ def test_providers_that_live_for_one_batch_merge_and_clean_up(tmp_path: Path) ->
             job.restore(number - 1)
         chains.append(job.commit(rows(5))["chain"]["deltas"])
         job.close()
-    wait_until(lambda: not client.calls.scheduler._entries)
-    assert max(chains) < 20, "merges keep up"
+        wait_until(lambda: not client.calls.scheduler._entries)  # a batch takes longer than a merge
+    assert max(chains) < 8, "merges keep up"
     assert len(list(job.location.glob("delta/*"))) < 20, "and what nothing needs is deleted"
     wait_until(lambda: not list((tmp_path / "local").glob("*/base-*")))
 
