@@ -8,6 +8,7 @@ import pytest
 
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.storage import open_storage
+from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.rewriting.store_writer import Receipts, WrittenStore
 from state_store.data.query import StoreKey
 from state_store.errors import BusyError
@@ -55,3 +56,21 @@ def test_a_task_that_outlives_its_job_leaves_nothing(tmp_path):
     with pytest.raises(BusyError, match="has ended without this task"):
         receipts.claim(KEY, SECOND)
     assert files(tmp_path) == OF_FIRST
+
+
+def test_a_snapshot_is_removed_before_its_tables(tmp_path, monkeypatch):
+    removed = []
+    delete = LocalStorage.delete
+    monkeypatch.setattr(
+        LocalStorage,
+        "delete",
+        lambda self, path: (removed.append(path.rpartition("/")[2]), delete(self, path)),
+    )
+    receipts = stored(tmp_path, FIRST, SECOND)
+    receipts.claim(KEY, FIRST)
+    receipts.claim(KEY, SECOND)
+    assert removed == ["6_b.zip", "6_b.zip.crc", "1-b.sst"]
+    (tmp_path / MARKER).unlink()
+    stored(tmp_path, SECOND)
+    receipts.settle([(KEY, FIRST)])
+    assert set(removed[3:5]) == {"6_b.zip", "6_b.zip.crc"} and removed[5:] == ["1-b.sst"]

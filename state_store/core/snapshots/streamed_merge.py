@@ -30,7 +30,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
-import mmap
 import re
 import shutil
 from array import array
@@ -49,10 +48,10 @@ from state_store.core.engine.database import Database, DatabaseSettings, TableFi
 from state_store.core.engine.table import (
     KEY_FOOTER_BYTES,
     TRAILER_BYTES,
-    Block,
     blocks,
     content_of,
     entries_of,
+    mapped,
 )
 from state_store.core.files.sparse import (
     SPAN_BYTES,
@@ -131,15 +130,12 @@ def first_and_last_block(path: Path) -> tuple[tuple[int, int], tuple[int, int]]:
     Raises:
         DamagedError: The index cannot be read, or is empty.
     """
-    places = [(block.offset, block.offset + block.size + TRAILER_BYTES) for block in _blocks_of(path)]
+    places = [
+        (block.offset, block.offset + block.size + TRAILER_BYTES) for block in blocks(mapped(path), path)
+    ]
     if not places:
         raise DamagedError.of(path, "it has no data")
     return places[0], places[-1]
-
-
-def _blocks_of(path: Path) -> Iterator[Block]:
-    with path.open("rb") as file:
-        return blocks(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path)
 
 
 class _Window(NamedTuple):
@@ -279,7 +275,8 @@ class RowStream:
         """Return the offsets of a table's data blocks, and the end of the last."""
         offsets = self._offsets.get(name)
         if offsets is None:
-            offsets = array("Q", (block.offset for block in _blocks_of(self._database.directory / name)))
+            path = self._database.directory / name
+            offsets = array("Q", (block.offset for block in blocks(mapped(path), path)))
             offsets.append(self._tables[name].data_end)
             self._offsets[name] = offsets
         return offsets

@@ -257,7 +257,6 @@ class BatchedList(ListState, Variable):
                 self.forget()
 
     def clear(self) -> None:
-        self._stamp = -1
         self.session.write("Error clearing value state", True, 0, operations.CLEAR, self.index)
         self.keep([])
 

@@ -87,9 +87,9 @@ class WrittenStore:
     details: Any = None
 
     @property
-    def paths(self) -> frozenset[str]:
-        """The paths of all files."""
-        return frozenset((self.path, *self.others))
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files, in the order of their removal: a snapshot goes before its tables."""
+        return self.path, *self.others
 
 
 class Receipts:
@@ -132,7 +132,7 @@ class Receipts:
             counted = self.of(key)
             if counted is None:  # the job has ended since, perhaps with what this task wrote: it stays
                 raise ended
-            _remove(storage, key, written.paths - counted.paths)
+            _remove(storage, key, [path for path in written.paths if path not in counted.paths])
         return counted
 
     def forget(self, key: StoreKey) -> None:
@@ -147,10 +147,10 @@ class Receipts:
         """Remove the files that tasks have left beside those of stores that were written."""
         with closing(open_storage(self._location)) as storage:
             for key, store in written:
-                for directory in {path.rpartition("/")[0] for path in store.paths}:
+                for directory in dict.fromkeys(path.rpartition("/")[0] for path in store.paths):
                     entries = storage.list_files(f"{key.path}/{directory}".rstrip("/"))
                     paths = {f"{directory}/{entry.name}".lstrip("/") for entry in entries}
-                    _remove(storage, key, paths - store.paths)
+                    _remove(storage, key, paths.difference(store.paths))
 
 
 class NoReceipts(Receipts):
