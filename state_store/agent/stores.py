@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from state_store.agent.head import StoreHead
 from state_store.agent.jvm_connections import FileConnections, StoreFiles
 from state_store.agent.lazy.file_cache import FileCache
 from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.messages import StoreFields
-from state_store.agent.open_store import DamageReports, OpenStore, report_damage
+from state_store.agent.open_store import DamageReports, OpenStore, StoreHead, report_damage
 from state_store.agent.supervision import AGENT, store_log
 from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job, contents
-from state_store.agent.head import StoreHead
+from state_store.agent.open_store import StoreHead
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import Manifest

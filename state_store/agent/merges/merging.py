@@ -20,9 +20,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from state_store.agent.head import MergeStart
 from state_store.agent.messages import MergedStore, OfferedBase, Skipped, WaitingMerge
-from state_store.agent.open_store import OpenStore, always_lazy, restore_lazily
+from state_store.agent.open_store import MergeStart, OpenStore, always_lazy, restore_lazily
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause, Manifest

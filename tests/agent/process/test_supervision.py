@@ -17,7 +17,6 @@ from agent.harness import InProcess, Job, contents
 from agent.lazy.remote_storage import FailingStorage, five_versions, is_at_work, reader, restored, slow
 from state_store.agent import supervision
 from state_store.agent.calls import Calls
-from state_store.agent.head import StoreHead
 from state_store.agent.lazy import local_file, prefetch
 from state_store.agent.lazy.local_file import LocalFile
 from state_store.agent.lazy.prefetch import Prefetch, PrefetchThreads
@@ -25,6 +24,7 @@ from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.merges import scheduler
 from state_store.agent.merges.merging import MergeQueue
 from state_store.agent.merges.scheduler import EventLog, MergeScheduler
+from state_store.agent.open_store import StoreHead
 from state_store.agent.supervision import WorkerThreads, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse

@@ -12,9 +12,9 @@ import pytest
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import five_versions, reader
 from state_store.agent import open_store
-from state_store.agent.head import StoreHead
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.messages import RestoredStore
+from state_store.agent.open_store import StoreHead
 
 STEPS: list[tuple[Any, str]] = [
     (open_store, "learn_age"),

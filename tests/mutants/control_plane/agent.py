@@ -21,7 +21,7 @@ MUTANTS = [
     ),
     Mutant(
         "a base from before the cut of another process stays",
-        f"{_AGENT}/head.py",
+        f"{_AGENT}/open_store.py",
         "            unused = self._adopt(None)\n        _remove(unused)\n        return True\n",
         "        _remove(unused)\n        return True\n",
         (f"{_LINEAGE}::test_a_base_that_is_newer_than_the_cut_of_another_process_is_given_up",),
@@ -35,7 +35,7 @@ MUTANTS = [
     ),
     Mutant(
         "merges start from the base of another lineage",
-        f"{_AGENT}/head.py",
+        f"{_AGENT}/open_store.py",
         "                and chain.between(base.version, chain.version) is not None\n",
         "",
         (f"{_LINEAGE}::test_no_merge_starts_from_a_base_of_another_lineage",),
@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     Mutant(
         "a base that the JVM holds is removed after a newer merge",
-        f"{_AGENT}/head.py",
+        f"{_AGENT}/open_store.py",
         "unused = old is not None and old is not base and old.directory not in self._held",
         "unused = old is not None and old is not base",
         ("tests/core/snapshots/test_merge.py",),
