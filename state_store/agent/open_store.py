@@ -1,7 +1,7 @@
 """An open store of the agent: the knowledge about it, and the calls about it.
 
-1. `StoreHead` knows the chain of the store, the registry of its files and its newest base. One lock guards all
-   of it, and each method leaves it consistent:
+1. `StoreHead` knows the chain of the store, the registry of its files and its newest base. One lock guards
+   all of it, and each method leaves it consistent:
 
    - The chain is that of the version committed or restored last. A base is the newest (the next merge starts
      from it) only while its version lies on that chain.

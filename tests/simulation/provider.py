@@ -17,7 +17,7 @@ from simulation import engine
 from simulation.restored import rows_of
 from simulation.simulated_agent import never_internal
 from simulation.truth import EMPTY, Changes, Rows, Version, changed
-from state_store.agent.stores import _digest
+from state_store.agent.calls import _digest
 from state_store.core.checkpoint.names import EMPTY_PARENT
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError, StorageError

@@ -17,8 +17,8 @@ import pytest
 from owned_processes import started
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents, rows_of
-from state_store.agent import stores
-from state_store.agent.stores import LocalRoots
+from state_store.agent import local_roots
+from state_store.agent.local_roots import LocalRoots
 from state_store.core.settings.options import parse
 from state_store.errors import BusyError, OptionError, StorageError
 
@@ -137,7 +137,7 @@ def other_executor(disk: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start a stand-in for an executor whose agent has a directory below `disk`; it says so, and waits."""
     code = (
         "import sys, pathlib\n"
-        "from state_store.agent.stores import LocalRoots\n"
+        "from state_store.agent.local_roots import LocalRoots\n"
         "from state_store.core.settings.options import parse\n"
         "roots = LocalRoots([pathlib.Path(sys.argv[2])])\n"
         "(roots.of(parse({'localDir': sys.argv[1]}), '') / 'incoming').mkdir()\n"
@@ -181,11 +181,11 @@ def test_directories_of_other_containers_stay_for_a_day(
     options = parse({"localDir": str(disk)})
     with other_executor(disk, "/one"):
         pass
-    monkeypatch.setattr(stores, "_process_space", lambda: "another container")
+    monkeypatch.setattr(local_roots, "_process_space", lambda: "another container")
     LocalRoots([Path("/two")]).of(options, "")
     assert directories(disk) == 2
     (owner,) = [path for path in disk.glob("agent-*/owner") if (path.parent / "incoming").is_dir()]
-    yesterday_s = time.time() - stores.FOREIGN_LEASE_S - 60
+    yesterday_s = time.time() - local_roots.FOREIGN_LEASE_S - 60
     os.utime(owner, (yesterday_s, yesterday_s))
     LocalRoots([Path("/three")]).of(options, "")
     assert not owner.exists()
@@ -331,7 +331,7 @@ def test_only_this_user_may_write_beside_the_local_directories(
 def test_directories_of_other_users_are_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "disk/agent-0123456789abcdef"
     theirs.mkdir(parents=True)
-    long_ago_s = time.time() - stores.FOREIGN_LEASE_S - 60
+    long_ago_s = time.time() - local_roots.FOREIGN_LEASE_S - 60
     os.utime(theirs, (long_ago_s, long_ago_s))
     with monkeypatch.context() as patch:
         own_by_another(theirs, patch)

@@ -15,7 +15,7 @@ from faults import Call, FaultyStorage
 from simulation.turns import Scheduler
 
 from agent.harness import InProcess, Job
-from state_store.agent import stores
+from state_store.agent import calls
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import prefetch
 from state_store.core.compat import zip
@@ -60,10 +60,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and sparse deltas of a few rows, and sizes that differ by as little tell something."""
     monkeypatch.setattr(cost, "_PRIOR_WEIGHT", 0.001)
     monkeypatch.setattr(transfer, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(stores, "PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(calls, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(prefetch, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", SPARSE_BYTES)
-    monkeypatch.setattr(stores, "MIN_SPARSE_DELTA_BYTES", SPARSE_BYTES)
+    monkeypatch.setattr(calls, "MIN_SPARSE_DELTA_BYTES", SPARSE_BYTES)
 
 
 @pytest.fixture(scope="module")

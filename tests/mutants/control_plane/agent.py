@@ -42,7 +42,7 @@ MUTANTS = [
     ),
     Mutant(
         "two calls open one store",
-        f"{_AGENT}/stores.py",
+        f"{_AGENT}/calls.py",
         "            while instance in self._opening:\n                self._changed.wait()\n",
         "",
         ("tests/agent/test_opening.py",),
@@ -126,21 +126,21 @@ MUTANTS = [
     ),
     Mutant(
         "the directory of a dead agent is removed although its JVM lives",
-        f"{_AGENT}/stores.py",
+        f"{_AGENT}/local_roots.py",
         'return bool(fields["started"] != _start_time(fields["jvm"]))',
         "return True",
         ("tests/agent/process/test_local_disk.py",),
     ),
     Mutant(
         "a local directory may be another user's",
-        f"{_AGENT}/stores.py",
+        f"{_AGENT}/local_roots.py",
         "if not {parent.lstat().st_uid, status.st_uid} <= {os.getuid(), 0}:",
         "if False:",
         ("tests/agent/process/test_local_disk.py",),
     ),
     Mutant(
         "a link stands for the kept files",
-        f"{_AGENT}/stores.py",
+        f"{_AGENT}/local_roots.py",
         "if not stat.S_ISDIR(status.st_mode):",
         "if False:",
         ("tests/agent/process/test_local_disk.py",),
