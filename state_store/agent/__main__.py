@@ -57,7 +57,7 @@ def _start(start: dict[str, Any]) -> tuple[Any, Any]:
     require()
     from state_store.agent import supervision
     from state_store.agent.calls import Calls, Server
-    from state_store.agent.jvm_connections import FileConnections
+    from state_store.core.storage.hadoop import FileConnections
 
     supervision.start_log(start.get("log_level", "INFO"))
     for ignored in (signal.SIGINT, signal.SIGHUP):

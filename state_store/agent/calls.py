@@ -22,13 +22,6 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from state_store import __version__
-from state_store.agent.jvm_connections import (
-    FileConnections,
-    ProtocolError,
-    StoreFiles,
-    read_frame,
-    write_frame,
-)
 from state_store.agent.lazy.file_cache import FileCache
 from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
@@ -105,7 +98,15 @@ from state_store.core.settings.options import (
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES
 from state_store.core.storage.contract import NEVER, BoundedStorage, Storage
-from state_store.core.storage.hadoop import FileSystemCalls, HadoopStorage
+from state_store.core.storage.hadoop import (
+    FileConnections,
+    FileSystemCalls,
+    HadoopStorage,
+    ProtocolError,
+    StoreFiles,
+    read_frame,
+    write_frame,
+)
 from state_store.core.storage.local import LocalStorage
 from state_store.core.storage.open import open_storage
 from state_store.errors import BusyError, InternalError, StateStoreError

@@ -24,7 +24,6 @@ from logging import LoggerAdapter
 from pathlib import Path
 from typing import Any
 
-from state_store.agent.jvm_connections import background
 from state_store.agent.lazy.reader_leases import Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.messages import (
@@ -71,6 +70,7 @@ from state_store.core.snapshots.context import LocalDatabase, MeasuredStorage, S
 from state_store.core.snapshots.merge import Published
 from state_store.core.snapshots.restore import IsLazy, Restored, read_chain, restore
 from state_store.core.storage.contract import BoundedStorage, Deadline
+from state_store.core.storage.hadoop import background
 from state_store.errors import (
     ConflictError,
     DamagedError,

@@ -23,9 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from state_store.agent.jvm_connections import background
 from state_store.core.runtime import SYSTEM, Condition, Runtime
 from state_store.core.settings.option import PREFIX
+from state_store.core.storage.hadoop import background
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import BusyError, InternalError, LocalDiskError, StateStoreError, StorageError
 

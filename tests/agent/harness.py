@@ -22,7 +22,6 @@ from runtimes import AdjustedRuntime
 
 from state_store import errors
 from state_store.agent.calls import Calls
-from state_store.agent.jvm_connections import ProtocolError, read_frame, write_frame
 from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.core.checkpoint.lineage import AttemptId
@@ -32,6 +31,7 @@ from state_store.core.compat import zip
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.core.files.sparse import INCOMING_PREFIX
 from state_store.core.storage.contract import Entry, Span, Storage
+from state_store.core.storage.hadoop import ProtocolError, read_frame, write_frame
 from state_store.core.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]

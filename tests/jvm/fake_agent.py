@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from state_store.agent.jvm_connections import read_frame, write_frame
+from state_store.core.storage.hadoop import read_frame, write_frame
 
 
 def main() -> None:

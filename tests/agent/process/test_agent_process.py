@@ -17,7 +17,7 @@ import pytest
 
 from agent.harness import PATIENCE_S, ROOT, AgentClient, AgentProcess, Job
 from state_store.agent.calls import Calls, Server
-from state_store.agent.jvm_connections import MAX_HEADER_BYTES, FileConnections, read_frame, write_frame
+from state_store.core.storage.hadoop import MAX_HEADER_BYTES, FileConnections, read_frame, write_frame
 from state_store.errors import InternalError, OptionError
 
 

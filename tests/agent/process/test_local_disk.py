@@ -100,7 +100,7 @@ def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> 
         root = Path(job.call("open")["incoming"]).parent
         for server in job.client.files:
             server.delay_s = 0.1
-        from state_store.agent.jvm_connections import write_frame
+        from state_store.core.storage.hadoop import write_frame
 
         for op in ({"op": "restore"}, {"op": "deltas", "first": 1}):
             impatient = agent.connect()

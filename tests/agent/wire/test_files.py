@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, rows_of
-from state_store.agent.jvm_connections import FileConnections, background, read_frame, write_frame
 from state_store.core.compat import pairwise
 from state_store.core.storage import hadoop
 from state_store.core.storage.contract import BoundedStorage, Deadline
+from state_store.core.storage.hadoop import FileConnections, background, read_frame, write_frame
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, StorageError, UnknownOutcomeError
 

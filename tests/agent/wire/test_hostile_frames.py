@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.harness import AgentClient
 from state_store.agent.calls import Calls, Server
-from state_store.agent.jvm_connections import (
+from state_store.core.storage.hadoop import (
     MAX_HEADER_BYTES,
     FileConnections,
     ProtocolError,

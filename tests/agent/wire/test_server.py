@@ -14,7 +14,7 @@ import pytest
 
 from agent.harness import AgentClient
 from state_store.agent import calls
-from state_store.agent.jvm_connections import (
+from state_store.core.storage.hadoop import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
     FileConnections,

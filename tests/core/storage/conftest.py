@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from minihdfs import HdfsCluster
 
-from state_store.agent.jvm_connections import StoreFiles
+from state_store.core.storage.hadoop import StoreFiles
 
 from .file_server import serving
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import quick_java
 import scala_jars
 
-from state_store.agent.jvm_connections import FileConnections, StoreFiles, read_frame, write_frame
+from state_store.core.storage.hadoop import FileConnections, StoreFiles, read_frame, write_frame
 
 CONNECTIONS = 4
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from minihdfs import HdfsCluster, write_configuration
 
-from state_store.agent.jvm_connections import StoreFiles
 from state_store.core.storage import hadoop, open_storage
-from state_store.core.storage.hadoop import HadoopStorage
+from state_store.core.storage.hadoop import HadoopStorage, StoreFiles
 from state_store.core.storage.webhdfs import WebHdfsStorage
 from state_store.errors import StorageError
 from state_store.testing.storage import StorageConformance

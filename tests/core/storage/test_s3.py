@@ -22,12 +22,11 @@ from minis3 import (
     status,
 )
 
-from state_store.agent.jvm_connections import StoreFiles
 from state_store.core.files.transfer import PART_BYTES, Wanted, fetch
 from state_store.core.files.workspace import LocalCache
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import AnsweringStorage
-from state_store.core.storage.hadoop import HadoopStorage
+from state_store.core.storage.hadoop import HadoopStorage, StoreFiles
 from state_store.core.storage.objects import ArrowStorage
 from state_store.errors import ConflictError, StateStoreError, StorageError, UnknownOutcomeError
 from state_store.testing.storage import KilledWriters, StorageConformance

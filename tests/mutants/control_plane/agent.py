@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         "bodies of frames may be of any size",
-        f"{_AGENT}/jvm_connections.py",
+        "state_store/core/storage/hadoop.py",
         "if header_bytes > max_header_bytes or body_bytes > max_body_bytes:",
         "if header_bytes > max_header_bytes:",
         ("tests/agent/wire/test_server.py",),
