@@ -96,7 +96,7 @@ def test_memory_outside_the_heap_is_used_through_one_object(checkout: Path) -> N
 def test_json_is_read_into_types_where_it_comes_in(checkout: Path) -> None:
     readers = {path.name for path in _sources(checkout) if "JsonNode" in path.read_text(encoding="utf-8")}
     formats = {"Json.scala", "DeltaMetadata.scala", "Declarations.scala", "MigrationRequest.scala"}
-    messages = {"Answers.scala", "Messages.scala", "BatchRecord.scala"}
+    messages = {"AgentStore.scala", "Messages.scala", "BatchRecord.scala"}
     # Rules and metrics name fields of answers, so these are JSON when they are evaluated.
     declared = {"Model.scala", "Verdict.scala", "Exposition.scala", "Answering.scala", "ApiServlet.scala"}
     assert readers == formats | messages | declared
