@@ -52,14 +52,14 @@ MUTANTS = [
     ),
     Mutant(
         "a reader of an old version drops the newer ones",
-        f"{ROOT}/transaction/StoreVersions.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None",
         "if (n < 0) None",
         EITHER,
     ),
     Mutant(
         "a damaged base is read again",
-        f"{ROOT}/transaction/StoreVersions.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "    else if (base != null && base.isOver) None "
         "// to be restored from files that are there, and not damaged\n",
         "",
@@ -67,21 +67,21 @@ MUTANTS = [
     ),
     Mutant(
         "an inconsistent version is used again",
-        f"{ROOT}/transaction/StoreVersions.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "      case e: InconsistentStateException =>\n        restart(null)\n",
         "      case e: InconsistentStateException =>\n",
         CONTRADICTIONS,
     ),
     Mutant(
         "a store drops rows that a transaction reads, for another store",
-        f"{ROOT}/transaction/StoreVersions.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "(recent.indexed.readers == 0 || recent.indexed.readers == 1 && ",
         "(recent.indexed.readers >= 0 || recent.indexed.readers == 1 && ",
         SHARED,
     ),
     Mutant(
         "a transaction that does not end keeps all later versions in memory",
-        f"{ROOT}/transaction/StoreVersions.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "recent.indexedCount && isPinned) restartAbove(",
         "recent.indexedCount && false) restartAbove(",
         HARD,
