@@ -28,10 +28,10 @@ from state_store.core.engine.table import (
     PUT,
     REMOVED,
     UNCOMPRESSED,
+    Block,
+    TableIndex,
     content_of,
-    index_of,
     mapped,
-    varint_at,
 )
 from state_store.errors import DamagedError, FormatError
 
@@ -182,17 +182,17 @@ def pages(path: Path, start: bytes, end: bytes, page_bytes: int = PAGE_BYTES) ->
 
     data = mapped(path)
     if isinstance(data, bytes):
-        raise DamagedError(f"'{path}' is damaged: it is empty", file=str(path))
+        raise DamagedError.of(path, "it is empty")
     try:
-        index = _Index(*index_of(data, path))
-        low, high = (bisect.bisect_left(index, int.from_bytes(key, "big")) for key in (start, end))
+        index = TableIndex(data, path)
+        low, high = (bisect.bisect_left(index, Block(key, 0, 0)) for key in (start, end))
     except (IndexError, ValueError) as error:
-        raise _damaged(path) from error
+        raise DamagedError.of(path, "its blocks do not fit") from error
     for entry in range(low, min(high + 1, len(index)), _ENTRIES):
         try:
-            blocks = index.blocks(entry, min(entry + _ENTRIES, high + 1))
+            blocks = _blocks(index, entry, min(entry + _ENTRIES, high + 1))
         except IndexError as error:
-            raise _damaged(path) from error
+            raise DamagedError.of(path, "its blocks do not fit") from error
         reached = numpy.cumsum(blocks.sizes) // page_bytes
         bounds = numpy.flatnonzero(numpy.diff(reached, prepend=0)) + 1
         for first, last in pairwise([0, *bounds.tolist(), len(reached)]):
@@ -217,7 +217,7 @@ def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes
     try:
         keys, values, kinds = _records_of_blocks(*_content(data, blocks))
     except (IndexError, ValueError) as error:
-        raise _damaged(path) from error
+        raise DamagedError.of(path, "its blocks do not fit") from error
     if not len(kinds):
         return
     removed = kinds != PUT
@@ -233,10 +233,6 @@ def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes
         yield page.take(in_range)
 
 
-def _damaged(path: Path) -> DamagedError:
-    return DamagedError(f"'{path}' is damaged: its blocks do not fit", file=str(path))
-
-
 class _Blocks(NamedTuple):
     """Data blocks in order: offsets and sizes."""
 
@@ -248,48 +244,19 @@ class _Blocks(NamedTuple):
         return _Blocks(*(column[first:last] for column in self))
 
 
-class _Index(Sequence[int]):
-    """The index of a table: of each data block the first two bytes of its separator, as a number.
+def _blocks(index: TableIndex, first: int, last: int) -> _Blocks:
+    """Return the blocks of an index from number `first` to `last` (excluded), or to its end."""
+    import numpy
 
-    Args:
-        index: the content of the index; it stays where it is.
-        has_lengths: its entries contain the length of their value.
-
-    Raises:
-        IndexError: If it is none.
-    """
-
-    def __init__(self, index: bytes | memoryview, has_lengths: bool) -> None:
-        import numpy
-
-        self._index = index
-        self._has_lengths = has_lengths
-        count = int.from_bytes(index[-4:], "little")
-        table = len(index) - 4 - 4 * count
-        if not 0 < count < 1 << 31 or table < 0:
-            raise IndexError
-        self._data = numpy.frombuffer(index, numpy.uint8)
-        self._restarts = numpy.frombuffer(index, "<u4", count, table)
-
-    def __len__(self) -> int:
-        return len(self._restarts)
-
-    def __getitem__(self, number: Any) -> Any:
-        key_bytes, key_at = varint_at(self._index, int(self._restarts[number]) + 1)
-        if self._has_lengths:
-            _, key_at = varint_at(self._index, key_at)
-        return self._index[key_at] << 8 | (self._index[key_at + 1] if key_bytes > 1 else 0)
-
-    def blocks(self, first: int, last: int) -> _Blocks:
-        """Return the blocks of the entries from number `first` to `last` (excluded)."""
-        import numpy
-
-        key_bytes, key_at = _varints(self._data, self._restarts[first:last].astype(numpy.int64) + 1)
-        if self._has_lengths:
-            _, key_at = _varints(self._data, key_at)
-        offsets, at = _varints(self._data, key_at + key_bytes)
-        sizes, _ = _varints(self._data, at)
-        return _Blocks(offsets, sizes)
+    data = numpy.frombuffer(index.content, numpy.uint8)
+    count = min(last, len(index)) - first
+    restarts = numpy.frombuffer(index.content, "<u4", count, index.restarts_at + 4 * first)
+    key_bytes, key_at = _varints(data, restarts.astype(numpy.int64) + 1)
+    if index.has_lengths:
+        _, key_at = _varints(data, key_at)
+    offsets, at = _varints(data, key_at + key_bytes)
+    sizes, _ = _varints(data, at)
+    return _Blocks(offsets, sizes)
 
 
 def _content(data: mmap.mmap, blocks: _Blocks) -> tuple[Any, Any, Any]:

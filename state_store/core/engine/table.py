@@ -149,9 +149,9 @@ def read_metadata(path: Path) -> bytes:
     """Return the value of the reserved record. Raises DamagedError if it is not the last record."""
     data = mapped(path)
     try:
-        index = _Index(data, path)
-        last = index[len(index) - 1] if len(index) else None
-        records = [] if last is None else list(entries_of(content_of(data, last.offset, last.size)))
+        index = TableIndex(data, path)
+        last = index[len(index) - 1]
+        records = list(entries_of(content_of(data, last.offset, last.size)))
     except (IndexError, ValueError) as error:
         raise DamagedError.of(path, "its blocks do not fit") from error
     if not records or records[-1][0][:-KEY_FOOTER_BYTES] != META_KEY:
@@ -216,59 +216,53 @@ class Block(NamedTuple):
 def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     """Yield the data blocks of a table in order. Raises DamagedError if its index cannot be read."""
     try:
-        index = _Index(data, path)
+        index = TableIndex(data, path)
         for number in range(len(index)):
             yield index[number]
     except (IndexError, ValueError) as error:
         raise DamagedError.of(path, "its blocks do not fit") from error
 
 
-class _Index:
-    """The entries of a table's index by number; raises IndexError or ValueError if they do not fit."""
+class TableIndex:
+    """The entries of a table's index by number: its data blocks.
+
+    Attributes:
+        content: the index without its trailer; a view of the file if it is not compressed.
+        restarts_at: index of the positions of the entries in it, of 4 bytes each.
+        has_lengths: entries have the length of their value.
+
+    Raises:
+        DamagedError: If the file is not a table.
+        IndexError, ValueError: If the index, or an entry that is read, does not fit.
+    """
 
     def __init__(self, data: bytes | mmap.mmap, path: Path) -> None:
-        self._index, self._has_lengths = _index_of(data, path)
-        self._count = int.from_bytes(self._index[-4:], "little")
-        self._restarts_at = len(self._index) - 4 - 4 * self._count
-        if self._restarts_at < 0:
-            raise IndexError("an index has more entries than bytes")
+        footer = footer_of(data[-FOOTER_BYTES:])
+        if footer is None:
+            raise DamagedError.of(path, "it does not end as a table of RocksDB does")
+        offset, size = footer.index_block
+        self.content: bytes | memoryview = (
+            memoryview(data)[offset : offset + size]
+            if data[offset + size] == UNCOMPRESSED
+            else content_of(data, offset, size)
+        )
+        self.has_lengths = _properties(data, *footer.metaindex).get(_DELTA_ENCODED, b"\0") == b"\0"
+        self._count = int.from_bytes(self.content[-4:], "little")
+        self.restarts_at = len(self.content) - 4 - 4 * self._count
+        if not 0 < self._count < 1 << 31 or self.restarts_at < 0:
+            raise IndexError("an index has no entries, or more than bytes")
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, number: int) -> Block:
-        index, at = self._index, self._restarts_at + 4 * number
-        restart = int.from_bytes(index[at : at + 4], "little")
-        key_bytes, key_at = varint_at(index, restart + 1)
-        if self._has_lengths:
-            _, key_at = varint_at(index, key_at)
-        handle, _ = handle_at(index, key_at + key_bytes)
-        return Block(bytes(index[key_at : key_at + key_bytes]), *handle)
-
-
-def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes | memoryview, bool]:
-    """Return the index of a table, and whether its entries contain the length of their value.
-
-    An index that is not compressed is a view of the data.
-
-    Raises:
-        DamagedError: If the table has none.
-    """
-    try:
-        return _index_of(data, path)
-    except (IndexError, ValueError) as error:
-        raise DamagedError.of(path, "its blocks do not fit") from error
-
-
-def _index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes | memoryview, bool]:
-    footer = footer_of(data[-FOOTER_BYTES:])
-    if footer is None:
-        raise DamagedError.of(path, "it does not end as a table of RocksDB does")
-    has_lengths = _has_value_lengths(data, *footer.metaindex)
-    offset, size = footer.index_block
-    if data[offset + size] == UNCOMPRESSED:
-        return memoryview(data)[offset : offset + size], has_lengths
-    return content_of(data, offset, size), has_lengths
+        at = self.restarts_at + 4 * number
+        restart = int.from_bytes(self.content[at : at + 4], "little")
+        key_bytes, key_at = varint_at(self.content, restart + 1)
+        if self.has_lengths:
+            _, key_at = varint_at(self.content, key_at)
+        handle, _ = handle_at(self.content, key_at + key_bytes)
+        return Block(bytes(self.content[key_at : key_at + key_bytes]), *handle)
 
 
 def mapped(path: Path) -> bytes | mmap.mmap:
@@ -277,11 +271,6 @@ def mapped(path: Path) -> bytes | mmap.mmap:
         return b""
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
-    """Return True if entries of the index contain the length of their value."""
-    return _properties(data, offset, size).get(_DELTA_ENCODED, b"\0") == b"\0"
 
 
 def _properties(data: bytes | mmap.mmap, offset: int, size: int) -> dict[bytes, bytes]:

@@ -127,8 +127,8 @@ MUTANTS = [
     Mutant(
         "the index of a table is decoded at once",
         "state_store/core/engine/rows.py",
-        "            blocks = index.blocks(entry, min(entry + _ENTRIES, high + 1))\n",
-        "            blocks = index.blocks(0, len(index)).between(entry, min(entry + _ENTRIES, high + 1))\n",
+        "_blocks(index, entry, min(entry + _ENTRIES, high + 1))",
+        "_blocks(index, 0, len(index)).between(entry, min(entry + _ENTRIES, high + 1))",
         ("tests/core/engine/test_rows.py",),
     ),
     Mutant(
