@@ -41,7 +41,7 @@ from state_store.core.snapshots.merge import (
     publish,
 )
 from state_store.core.snapshots.restore import Restored, restore
-from state_store.core.snapshots.streamed_merge import StreamSizes, is_young, merge_young, publish_streamed
+from state_store.core.snapshots.streamed_merge import is_young, merge_young, publish_rows, restored_rows
 from state_store.core.storage.contract import Deadline
 from state_store.errors import BusyError, DamagedError, MissingError, StateStoreError
 
@@ -543,12 +543,17 @@ class _StoreMerge:
                 discard(source)
                 restored = self._restored_sparsely()
                 source = restored.base.directory
-            sizes = StreamSizes(
-                room, min(room, context.settings.for_store(restored.base.size_bytes).file_bytes)
-            )
+            rows, overwrite = restored_rows(context, restored, room), request.kind == FULL
+            table_bytes = min(room, context.settings.for_store(restored.base.size_bytes).file_bytes)
             with self._lease() as lease:
-                published = publish_streamed(
-                    context, restored, lease, sizes, overwrite=request.kind == FULL, cause=self._cause()
+                published = publish_rows(
+                    context,
+                    restored.version,
+                    rows,
+                    lease,
+                    table_bytes,
+                    overwrite=overwrite,
+                    cause=self._cause(),
                 )
         except BaseException:
             discard(source)

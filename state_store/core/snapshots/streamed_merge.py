@@ -2,7 +2,7 @@
 
 They start from a restore of which only the tails of large files are local (`sparse_database`).
 
-A **full** merge (`publish_streamed`) reads all rows in order and writes them to new tables, with a window of
+A **full** merge (`publish_rows`) reads all rows in order and writes them to new tables, with a window of
 each. Each table is uploaded when it is complete, and only what RocksDB looks at when it takes a table in
 stays of it on the disk. The writer's lease has the name of a table before its upload, as that of any merge
 (docs/deletion.md).
@@ -13,7 +13,7 @@ tails, and reads no row of them: its settings never let the oldest run take part
 younger runs do not fit either, the newest of them that fit are compacted to one, and the others stay as the
 oldest does. Two neighbours of these do not fit together, so their number is bounded.
 
-A new store whose rows are there in order becomes a snapshot in the same way (`publish_rows`).
+A new store whose rows are there in order becomes a snapshot in the same way.
 
 Rows of sparse tables (`RowStream`) are fetched ahead of the reader, and left as holes behind it. The tables
 have their tails (index, filter, properties), so RocksDB opens them. A block that is not there is zeros, which
@@ -41,7 +41,13 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from state_store.core.checkpoint.names import SharedName, VersionId
-from state_store.core.checkpoint.stored_documents import META_KEY, Cause, DeltaMetadata
+from state_store.core.checkpoint.stored_documents import (
+    META_KEY,
+    Cause,
+    ColumnFamily,
+    DeltaMetadata,
+    Manifest,
+)
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile, TableWriter, tidy
@@ -362,33 +368,71 @@ def _tables(database: Database, stored: Mapping[str, str]) -> dict[str, SparseTa
     }
 
 
-@dataclass(frozen=True)
-class StreamSizes:
-    """Bytes of disk that a merge takes: of a window of each input, and of a table that is being written."""
+class SortedRows(NamedTuple):
+    """All rows of a version in the order of their keys, its record among them, and what the record says.
 
-    window_bytes: int
-    table_bytes: int
+    Attributes:
+        rows: keys and values.
+        keys: the number of keys.
+        families: the column families.
+        before: the snapshot that the version builds on; None for the first one of a store.
+    """
+
+    rows: Iterator[tuple[bytes, bytes]]
+    keys: int
+    families: Mapping[str, ColumnFamily]
+    before: Manifest | None = None
+
+
+@contextlib.contextmanager
+def restored_rows(context: StoreContext, restored: Restored, window_bytes: int) -> Iterator[SortedRows]:
+    """Open the rows of a restored version, of which only tails may be local; its directory is used up.
+
+    Args:
+        context: The store.
+        restored: The version, whose directory is private.
+        window_bytes: Disk for windows of its sparse files.
+
+    Raises:
+        DamagedError: A file is damaged.
+        StateStoreError: The storage or the disk failed.
+    """
+    with sparse_database(context, restored, window_bytes) as (database, stream, _):
+        newest = restored.chain.deltas[-1].name if restored.deltas else None
+        keys, families = stream.read(
+            lambda: check_version(database, restored.version, newest, context.storage)
+        )
+        yield SortedRows(stream.rows(), keys, families, restored.base.snapshot)
+
+
+@contextlib.contextmanager
+def new_rows(rows: Iterator[tuple[bytes, bytes]], metadata: DeltaMetadata) -> Iterator[SortedRows]:
+    """Add the reserved record to all rows of a version, of which no older one is there."""
+    all_rows = chain(rows, [(META_KEY, metadata.to_json())])
+    yield SortedRows(all_rows, metadata.keys, metadata.column_families)
 
 
 @local_disk_errors()
-def publish_streamed(
+def publish_rows(
     context: StoreContext,
-    restored: Restored,
+    version: VersionId,
+    source: contextlib.AbstractContextManager[SortedRows],
     lease: Lease,
-    sizes: StreamSizes,
+    table_bytes: int,
     *,
-    overwrite: bool,
+    overwrite: bool = False,
     cause: Cause | None = None,
 ) -> Published:
-    """Make a full snapshot of a restored version.
+    """Make a full snapshot of the rows of a version.
 
     If a step fails before the archive is written, the uploaded tables are deleted again.
 
     Args:
         context: The store.
-        restored: The version, of which only tails may be local; its directory is private, and is used up.
+        version: The version.
+        source: Opens its rows.
         lease: A new lease, which is given back.
-        sizes: Disk that may be taken.
+        table_bytes: Bytes of the keys and values of a table.
         overwrite: Replace a snapshot of the version.
         cause: The cause of the merge, which the manifest keeps.
 
@@ -397,85 +441,34 @@ def publish_streamed(
 
     Raises:
         BusyError: The deadline passed, or a file was deleted meanwhile.
+        ConflictError: There is a snapshot of that version already, and `overwrite` is false.
         DamagedError: A file is damaged, or there are more or fewer rows than the record says.
         StorageError: The storage or the disk failed.
         UnknownOutcomeError: The storage failed, and the snapshot may be there.
     """
     clock_s = context.runtime.monotonic_s
     start = clock_s()
-    directory = context.workspace.new_base(restored.version.number)
-    tables = StoredTables(context, directory, lease, restored.version.number, sizes.table_bytes)
+    directory = context.workspace.new_base(version.number)
+    tables = StoredTables(context, directory, lease, version.number, table_bytes)
     try:
         with lease:
             try:
-                with sparse_database(context, restored, sizes.window_bytes) as (database, stream, _):
-                    newest = restored.chain.deltas[-1].name if restored.deltas else None
-                    keys, families = stream.read(
-                        lambda: check_version(database, restored.version, newest, context.storage)
-                    )
-                    tables.write(stream.rows())
-                files = tables.taken_in(restored.version, keys)
+                with source as (rows, keys, families, before):
+                    tables.write(rows)
+                files = tables.taken_in(version, keys)
                 context.deadline.check()
             except BaseException:
                 take_back(context.storage, tables.announced)
                 raise
             # From here on the archive may be in storage, whatever fails: the tables stay.
             merged_ms = (clock_s() - start) * 1000
-            base = LocalDatabase(directory, restored.version, files, keys, families, restored.base.snapshot)
+            base = LocalDatabase(directory, version, files, keys, families, before)
             published = publish_written(context, base, lease, overwrite=overwrite, cause=cause)
     except BaseException:
         discard(directory)
         raise
     phases = {"fetch_ms": 0.0, "ingest_ms": 0.0, "compact_ms": merged_ms - tables.upload_ms}
     return replace(published, phases={**phases, "checksum_ms": 0.0, "upload_ms": tables.upload_ms})
-
-
-@local_disk_errors()
-def publish_rows(
-    context: StoreContext,
-    rows: Iterator[tuple[bytes, bytes]],
-    metadata: DeltaMetadata,
-    lease: Lease,
-    table_bytes: int,
-    cause: Cause | None = None,
-) -> Published:
-    """Make a full snapshot of a version that is given as rows, of which no older version is there.
-
-    If a step fails before the archive is written, the uploaded tables are deleted again.
-
-    Args:
-        context: The store.
-        rows: All rows, in the order of their keys.
-        metadata: The reserved record of the version.
-        lease: A new lease, which is given back.
-        table_bytes: Bytes of the keys and values of a table.
-        cause: Why there is a snapshot, for the manifest.
-
-    Returns:
-        The snapshot, whose base has the ends of its tables.
-
-    Raises:
-        ConflictError: There is a snapshot of that version already.
-        DamagedError: There are more or fewer rows than the record says.
-        StorageError: The storage or the disk failed.
-        UnknownOutcomeError: The storage failed, and the snapshot may be there.
-    """
-    version = VersionId(metadata.version, metadata.checkpoint_id)
-    directory = context.workspace.new_base(version.number)
-    tables = StoredTables(context, directory, lease, version.number, table_bytes)
-    try:
-        with lease:
-            try:
-                tables.write(chain(rows, [(META_KEY, metadata.to_json())]))
-                files = tables.taken_in(version, metadata.keys)
-            except BaseException:
-                take_back(context.storage, tables.announced)
-                raise
-            base = LocalDatabase(directory, version, files, metadata.keys, metadata.column_families, None)
-            return publish_written(context, base, lease, overwrite=False, cause=cause)
-    except BaseException:
-        discard(directory)
-        raise
 
 
 def written_tables(

@@ -39,7 +39,7 @@ from state_store.core.engine.rows import ByteSlices, Page, rows
 from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import Runtime, ScratchDirectory
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.streamed_merge import publish_rows
+from state_store.core.snapshots.streamed_merge import new_rows, publish_rows
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local_disk import free_bytes, remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
@@ -415,7 +415,9 @@ class StoreWriter:
         cache = LocalCache(scratch / "cache", 0).store(storage.location)
         context = StoreContext(storage, cache, workspace, WRITING, runtime=self._runtime)
         lease = Lease(storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
-        published = publish_rows(context, records, metadata, lease, self._table_bytes(number), Cause(_WHY))
+        version = VersionId(metadata.version, metadata.checkpoint_id)
+        rows, table_bytes = new_rows(records, metadata), self._table_bytes(number)
+        published = publish_rows(context, version, rows, lease, table_bytes, cause=Cause(_WHY))
         workspace.remove()
         self._expect(published.uploaded_bytes - self._bytes[number])
         tables = tuple(str(file.path) for file in published.base.files.values())
