@@ -22,44 +22,13 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from state_store import __version__
+from state_store.agent import messages
 from state_store.agent.lazy.file_cache import FileCache
 from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.merges.scheduler import EventLog, MergeScheduler
-from state_store.agent.messages import (
-    Ack,
-    Answer,
-    AttemptsRequest,
-    Cleaned,
-    Closed,
-    CommitRequest,
-    Committed,
-    DeltaFiles,
-    DeltasRequest,
-    DirectoryRequest,
-    Events,
-    EventsRequest,
-    FullAsked,
-    FullRequest,
-    MergedStore,
-    Opened,
-    Pong,
-    RangesRequest,
-    ReadRanges,
-    RestoredStore,
-    RestoreRequest,
-    SeenAttempts,
-    Skipped,
-    SnapshotRequest,
-    Status,
-    StatusRequest,
-    StoreFields,
-    StoreStatus,
-    VersionRequest,
-    decode,
-)
 from state_store.agent.open_store import (
     DamageReports,
     OpenStore,
@@ -135,9 +104,9 @@ DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
 class Operations(Protocol):
     """Operations that serve the calls (`agent.calls.Calls`)."""
 
-    def handle(self, request: dict[str, Any]) -> Answer: ...
+    def handle(self, request: dict[str, Any]) -> messages.Answer: ...
 
-    def undelivered(self, request: dict[str, Any], answer: Answer) -> None: ...
+    def undelivered(self, request: dict[str, Any], answer: messages.Answer) -> None: ...
 
 
 class Server:
@@ -228,7 +197,7 @@ class Server:
                 self._calls.undelivered(request, answer)
                 raise
 
-    def _answer(self, request: dict[str, Any]) -> Answer | StateStoreError:
+    def _answer(self, request: dict[str, Any]) -> messages.Answer | StateStoreError:
         if request.get("op") == "events":
             self._touch()
         try:
@@ -304,7 +273,7 @@ class Stores:
         """Return the store of a provider, or None if this process has not opened it yet."""
         return self._stores.get(instance)
 
-    def of(self, fields: StoreFields) -> OpenStore:
+    def of(self, fields: messages.StoreFields) -> OpenStore:
         """Return the store that a call is about; open it if this process has not done so yet.
 
         Stores are opened side by side: a local disk that stands still delays the stores on it alone.
@@ -342,7 +311,7 @@ class Stores:
                     self._executor.forget()
                 self._changed.notify_all()
 
-    def close(self, fields: StoreFields) -> bool:
+    def close(self, fields: messages.StoreFields) -> bool:
         """Close a store, and remove its local files, those that a dead predecessor of this agent left too.
 
         Returns:
@@ -371,7 +340,7 @@ class Stores:
         """Return the directories that are removed when the agent ends."""
         return self._roots.owned()
 
-    def _new(self, fields: StoreFields, options: Options) -> OpenStore:
+    def _new(self, fields: messages.StoreFields, options: Options) -> OpenStore:
         store_id, runtime = fields.store_id, self._runtime
         if not store_id.has_checkpoint_ids and not self._warned_of_missing_ids:
             self._warned_of_missing_ids = True
@@ -508,59 +477,62 @@ class Calls:
         self.events = EventLog(runtime)
         self.scheduler = MergeScheduler(self.events, clean=clean_up_after_merge, runtime=runtime)
         self.stores = Stores(directories, self._files, self.scheduler, settings, open_storage, runtime)
-        self._operations: dict[str, Callable[[dict[str, Any]], Answer]] = {
+        self._of_agent: dict[str, Callable[[dict[str, Any]], messages.Answer]] = {
             "ping": self._ping,
             "events": self._events,
-            "open": self._open,
-            "restore": self._restore,
-            "ranges": self._ranges,
-            "attempts": self._attempts,
-            "commit": self._commit,
-            "refuse": self._refuse,
-            "snapshot": self._snapshot,
-            "full": self._full,
             "status": self._status,
-            "cleanup": self._cleanup,
-            "deltas": self._deltas,
-            "damaged": self._damaged,
+            "open": self._open,
             "release": self._release,
             "close": self._close,
         }
+        self._of_store: dict[str, tuple[type, Callable[[OpenStore, Any], messages.Answer]]] = {
+            "restore": (messages.RestoreRequest, restore_store),
+            "ranges": (messages.RangesRequest, read_ranges),
+            "attempts": (messages.AttemptsRequest, seen_attempts),
+            "commit": (messages.CommitRequest, self._commit),
+            "refuse": (messages.VersionRequest, self._refuse),
+            "snapshot": (messages.SnapshotRequest, self._snapshot),
+            "full": (messages.FullRequest, self.scheduler.full),
+            "cleanup": (messages.VersionRequest, self._cleanup),
+            "deltas": (messages.DeltasRequest, fetch_deltas),
+            "damaged": (messages.DirectoryRequest, self._damaged),
+        }
 
-    def handle(self, request: dict[str, Any]) -> Answer:
+    def handle(self, request: dict[str, Any]) -> messages.Answer:
         """Return the answer to one call.
 
         Raises:
             StateStoreError: The call failed; the JVM gets the error.
         """
-        operation = self._operations.get(str(request.get("op")))
-        if operation is None:
-            raise InternalError(
-                f"there is no call {request.get('op')!r}; the agent has version {__version__}"
-            )
-        return operation(request)
+        name = str(request.get("op"))
+        if name in self._of_store:
+            fields, operation = self._of_store[name]
+            return operation(self._store(request), messages.decode(fields, request))
+        if name in self._of_agent:
+            return self._of_agent[name](request)
+        raise InternalError(f"there is no call {request.get('op')!r}; the agent has version {__version__}")
 
-    def undelivered(self, request: dict[str, Any], answer: Answer) -> None:
+    def undelivered(self, request: dict[str, Any], answer: messages.Answer) -> None:
         """Release the directories of an answer that the JVM did not wait for.
 
         The base of a merge is not released: the JVM takes it from the event.
         """
-        if isinstance(answer, (RestoredStore, DeltaFiles)):
-            base = answer.offered if isinstance(answer, RestoredStore) else answer
+        if isinstance(answer, (messages.RestoredStore, messages.DeltaFiles)):
+            base = answer.offered if isinstance(answer, messages.RestoredStore) else answer
             self._released(request, base.directory)
 
-    def _ping(self, request: dict[str, Any]) -> Pong:
-        return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
+    def _ping(self, request: dict[str, Any]) -> messages.Pong:
+        return messages.Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
 
-    def _events(self, request: dict[str, Any]) -> Events:
-        fields = decode(EventsRequest, request)
+    def _events(self, request: dict[str, Any]) -> messages.Events:
+        fields = messages.decode(messages.EventsRequest, request)
         wait_s = EVENT_WAIT_S if fields.wait_ms is None else min(EVENT_WAIT_S, fields.wait_ms / 1000)
         self.scheduler.wake()  # a thread that could not be started is started now
-        return Events(self.events.after(fields.after, wait_s=wait_s))
+        return messages.Events(self.events.after(fields.after, wait_s=wait_s))
 
-    def _open(self, request: dict[str, Any]) -> Opened:
+    def _open(self, request: dict[str, Any]) -> messages.Opened:
         store = self._store(request)
-        return Opened(
+        return messages.Opened(
             store.context.workspace.incoming,
             _delta_directory(store),
             row_memory_bytes(store.options.memory_budget_bytes),
@@ -568,37 +540,24 @@ class Calls:
             by_name(store.options),
         )
 
-    def _restore(self, request: dict[str, Any]) -> RestoredStore:
-        return restore_store(self._store(request), decode(RestoreRequest, request))
-
-    def _ranges(self, request: dict[str, Any]) -> ReadRanges:
-        return read_ranges(self._store(request), decode(RangesRequest, request))
-
-    def _attempts(self, request: dict[str, Any]) -> SeenAttempts:
-        return seen_attempts(self._store(request), decode(AttemptsRequest, request))
-
-    def _commit(self, request: dict[str, Any]) -> Committed:
-        store, fields = self._store(request), decode(CommitRequest, request)
+    def _commit(self, store: OpenStore, fields: messages.CommitRequest) -> messages.Committed:
         result = commit(store, fields)
         self.scheduler.committed(store, result.before, memory_short=fields.memory_short)
         return result.answer
 
-    def _refuse(self, request: dict[str, Any]) -> Ack:
-        fields = decode(VersionRequest, request)
-        refuse(self._store(request).context.storage, fields.version, "its task failed")
-        return Ack()
+    def _refuse(self, store: OpenStore, fields: messages.VersionRequest) -> messages.Ack:
+        refuse(store.context.storage, fields.version, "its task failed")
+        return messages.Ack()
 
-    def _snapshot(self, request: dict[str, Any]) -> MergedStore | Skipped:
-        fields = decode(SnapshotRequest, request)
+    def _snapshot(
+        self, store: OpenStore, fields: messages.SnapshotRequest
+    ) -> messages.MergedStore | messages.Skipped:
         merge = MergeRequest(fields.version, fields.kind, fields.reason, by_name=True)
-        return self.scheduler.merge_now(self._store(request), merge)
+        return self.scheduler.merge_now(store, merge)
 
-    def _full(self, request: dict[str, Any]) -> FullAsked:
-        return self.scheduler.full(self._store(request), decode(FullRequest, request))
-
-    def _status(self, request: dict[str, Any]) -> Status:
-        fields = decode(StatusRequest, request)
-        return Status(
+    def _status(self, request: dict[str, Any]) -> messages.Status:
+        fields = messages.decode(messages.StatusRequest, request)
+        return messages.Status(
             [
                 self._store_status(store, with_options=fields.options)
                 for store in self.stores.all()
@@ -606,10 +565,10 @@ class Calls:
             ]
         )
 
-    def _store_status(self, store: OpenStore, *, with_options: bool) -> StoreStatus:
+    def _store_status(self, store: OpenStore, *, with_options: bool) -> messages.StoreStatus:
         store_id, head = store.store_id, store.head
         chain = head.chain
-        return StoreStatus(
+        return messages.StoreStatus(
             store=store.instance,
             location=store_id.location,
             operator=store_id.operator,
@@ -626,27 +585,23 @@ class Calls:
             options=by_name(store.options) if with_options else None,
         )
 
-    def _cleanup(self, request: dict[str, Any]) -> Cleaned:
-        store = self._store(request)
-        cleaned = clean_up(store, decode(VersionRequest, request).version)
+    def _cleanup(self, store: OpenStore, fields: messages.VersionRequest) -> messages.Cleaned:
+        cleaned = clean_up(store, fields.version)
         self.scheduler.cleaned(store)
         return cleaned
 
-    def _deltas(self, request: dict[str, Any]) -> DeltaFiles:
-        return fetch_deltas(self._store(request), decode(DeltasRequest, request))
+    def _damaged(self, store: OpenStore, fields: messages.DirectoryRequest) -> messages.Ack:
+        found_damage(store, fields.directory)
+        return messages.Ack()
 
-    def _release(self, request: dict[str, Any]) -> Ack:
-        self._released(request, decode(DirectoryRequest, request).directory)
-        return Ack()
+    def _release(self, request: dict[str, Any]) -> messages.Ack:
+        self._released(request, messages.decode(messages.DirectoryRequest, request).directory)
+        return messages.Ack()
 
-    def _damaged(self, request: dict[str, Any]) -> Ack:
-        found_damage(self._store(request), decode(DirectoryRequest, request).directory)
-        return Ack()
-
-    def _close(self, request: dict[str, Any]) -> Closed:
+    def _close(self, request: dict[str, Any]) -> messages.Closed:
         with contextlib.suppress(BusyError):  # it is closed already
-            return Closed(owed=self.stores.close(_store_fields(request)))
-        return Closed(owed=False)
+            return messages.Closed(owed=self.stores.close(_store_fields(request)))
+        return messages.Closed(owed=False)
 
     def _released(self, request: dict[str, Any], directory: Path) -> None:
         with contextlib.suppress(BusyError):  # the store is closed, and its directories are gone
@@ -661,10 +616,10 @@ class Calls:
         return store or self.stores.of(_store_fields(request))
 
 
-def _store_fields(request: dict[str, Any]) -> StoreFields:
+def _store_fields(request: dict[str, Any]) -> messages.StoreFields:
     """Return the store that a call names."""
     try:
-        return from_json(StoreFields, request.get("store"))
+        return from_json(messages.StoreFields, request.get("store"))
     except Mismatch as mismatch:
         raise InternalError(f"the argument 'store' of the call {request['op']!r} {mismatch}") from mismatch
 

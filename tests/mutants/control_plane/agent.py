@@ -57,7 +57,7 @@ MUTANTS = [
     Mutant(
         "an attempt of a failed task still counts",
         f"{_AGENT}/calls.py",
-        '        refuse(self._store(request).context.storage, fields.version, "its task failed")\n',
+        '        refuse(store.context.storage, fields.version, "its task failed")\n',
         "",
         _WITHOUT_IDS,
     ),
