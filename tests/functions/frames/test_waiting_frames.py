@@ -13,8 +13,8 @@ from pyspark.sql import types
 from pyspark.sql.types import ArrayType, StructType
 
 from state_store.functions import accelerated
+from state_store.functions.accelerated import StateReader, StateWriter
 from state_store.functions.group_context import Header
-from state_store.functions.pickled_states import StateReader, StateWriter
 
 ROWS = {"k": "string", "v": "long"}
 KEPT: list = []
