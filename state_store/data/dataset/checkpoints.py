@@ -67,27 +67,27 @@ class FoundStore:
         """The checkpoints that need each file, over all versions."""
         return self.contents.registry()
 
-    def restorable(self, wanted: VersionId | None) -> VersionId | None:
-        """Return `wanted` if it can be restored, else None.
+    def restorable(self, target: VersionId | None) -> VersionId | None:
+        """Return `target` if it can be restored, else None.
 
         A version without an id stands for the attempt that its number resolves to.
 
         Raises:
             ConflictError: several attempts have that number, and nothing says which one Spark committed.
         """
-        if wanted is None:
+        if target is None:
             return None
         same = [
             version
             for version in self.registry.checkpoints()
-            if version.number == wanted.number and wanted.checkpoint_id in (None, version.checkpoint_id)
+            if version.number == target.number and target.checkpoint_id in (None, version.checkpoint_id)
         ]
         if len(same) > 1:
-            resolved = self.contents.listing.attempts.resolve(wanted.number)
+            resolved = self.contents.listing.attempts.resolve(target.number)
             if resolved in same:
                 return resolved
             raise ConflictError(
-                f"{len(same)} attempts of version {wanted.number} are in store {self.key}, and Spark's "
+                f"{len(same)} attempts of version {target.number} are in store {self.key}, and Spark's "
                 "commit log has no id that says which one it took"
             )
         return same[0] if same else None
@@ -185,9 +185,9 @@ class Line:
 class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
     """The restorable versions of each store, oldest first. Notebooks show a line for each version."""
 
-    def __init__(self, query: Query, found: Mapping[StoreKey, Sequence[Checkpoint]]) -> None:
+    def __init__(self, query: Query, checkpoints: Mapping[StoreKey, Sequence[Checkpoint]]) -> None:
         self.query = query
-        self._found = dict(sorted(found.items()))
+        self._found = dict(sorted(checkpoints.items()))
 
     def __getitem__(self, key: StoreKey) -> Sequence[Checkpoint]:
         return self._found[key]
@@ -433,8 +433,8 @@ class StoreChain:
 class Chains(Mapping[StoreKey, StoreChain]):
     """The chains of some stores, by store. Notebooks show a line for each."""
 
-    def __init__(self, found: Mapping[StoreKey, StoreChain]) -> None:
-        self._found = dict(sorted(found.items()))
+    def __init__(self, chains: Mapping[StoreKey, StoreChain]) -> None:
+        self._found = dict(sorted(chains.items()))
 
     def __getitem__(self, key: StoreKey) -> StoreChain:
         return self._found[key]
@@ -561,9 +561,9 @@ class HeldFile:
 class Files(Mapping[StoreKey, "tuple[HeldFile, ...]"]):
     """The files of each store, by path. Notebooks show a line for each file."""
 
-    def __init__(self, checkpoint: str, found: Mapping[StoreKey, tuple[HeldFile, ...]]) -> None:
+    def __init__(self, checkpoint: str, files: Mapping[StoreKey, tuple[HeldFile, ...]]) -> None:
         self.checkpoint = checkpoint
-        self._found = dict(sorted(found.items()))
+        self._found = dict(sorted(files.items()))
 
     def __getitem__(self, key: StoreKey) -> tuple[HeldFile, ...]:
         return self._found[key]

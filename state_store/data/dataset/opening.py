@@ -481,15 +481,15 @@ def _closing(rows: pyarrow.RecordBatchReader, resources: ExitStack) -> pyarrow.R
     return pyarrow.RecordBatchReader.from_batches(rows.schema, batches())
 
 
-def _tables(query: Query, chosen: int, version: int, progress: Progress | None) -> Iterator[Named]:
+def _tables(query: Query, main_operator: int, version: int, progress: Progress | None) -> Iterator[Named]:
     """Yield the tables of all operators; those of the chosen one in the main schema, too."""
-    if chosen not in {operator.id for operator in query.operators}:
-        view_at(query, chosen, STATE, version - 1)  # raises MissingError, which lists the operators
+    if main_operator not in {operator.id for operator in query.operators}:
+        view_at(query, main_operator, STATE, version - 1)  # raises MissingError, which lists the operators
     for operator in query.operators:
         for name, table in _of_operator(query, operator, version, progress).items():
             address = f"{operator.id}/{default_name(query, operator.id) if name == STATE else name}"
             yield Named(f"operator_{operator.id}", name, table, address)
-            if operator.id == chosen:
+            if operator.id == main_operator:
                 yield Named(None, name, table, address)
 
 

@@ -237,10 +237,10 @@ class PinnedVersion:
         """Compare a local copy of a file in `paths` with its checksum. Raises DamagedError."""
         source = self._checksums[path]
         if isinstance(source, DeltaName):
-            wanted = Wanted(path, self._sizes[source], local, crc32=source.crc)
+            local_file = Wanted(path, self._sizes[source], local, crc32=source.crc)
         else:
-            wanted = Wanted(path, source.size_bytes, local, sha256=source.sha256)
-        reason = difference(wanted)
+            local_file = Wanted(path, source.size_bytes, local, sha256=source.sha256)
+        reason = difference(local_file)
         if reason is not None:
             file = f"{self.storage.location}/{path}"
             raise DamagedError(f"'{file}' is damaged: {reason}", file=file)

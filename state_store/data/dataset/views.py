@@ -287,7 +287,9 @@ def view_at(query: Query, number: int, name: str, batch: int) -> View:
 def _operator(query: Query, number: int) -> Operator:
     operator = next((names for names in query.operators if names.id == number), None)
     if operator is None:
-        names = ", ".join(f"{each.id} ({each.words})" for each in query.operators)
+        names = ", ".join(
+            f"{known_operator.id} ({known_operator.words})" for known_operator in query.operators
+        )
         raise MissingError(
             f"{query.location} has no stateful operator {number}; there are: {names}", file=query.location
         )

@@ -439,9 +439,9 @@ def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:
     row_bytes = 16 + FAMILY_BYTES + workload.key_bytes + workload.value_bytes
     row_bytes += -row_bytes % 8
     slots = 1 << int(rows * 8 / 5).bit_length()  # of the index, which grows by doubling
-    used = stores * (rows * row_bytes / 0.85 + 1.5 * touches.distinct(1) * row_bytes + slots * 8)
-    processes = min(PROCESS_BYTES, used * PROCESS_SHARE / (1 - PROCESS_SHARE))
-    return max(MIN_BYTES, round(used + processes))
+    used_bytes = stores * (rows * row_bytes / 0.85 + 1.5 * touches.distinct(1) * row_bytes + slots * 8)
+    processes = min(PROCESS_BYTES, used_bytes * PROCESS_SHARE / (1 - PROCESS_SHARE))
+    return max(MIN_BYTES, round(used_bytes + processes))
 
 
 # ---- the estimate ----------------------------------------------------------------------------------------
@@ -599,7 +599,7 @@ class Estimate:
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         rows = [
-            (name, *("" if each is None else f"{each:,.6g}" for each in numbers))
+            (name, *("" if number is None else f"{number:,.6g}" for number in numbers))
             for name, *numbers in self.rows()
         ]
         return table(f"{self.workload}", ("", "on average", "at most"), rows)

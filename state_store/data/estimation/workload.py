@@ -370,7 +370,12 @@ def measure(
     check_number("operator", operator)
     check_name("store", store)
     query = Query.open(checkpoint)
-    names = [name for each in query.operators if each.id == operator for name in each.stores]
+    names = [
+        name
+        for known_operator in query.operators
+        if known_operator.id == operator
+        for name in known_operator.stores
+    ]
     if store is None and len(names) == 1:
         store = names[0]
     elif store not in names:
@@ -388,13 +393,18 @@ def measure(
         restored: list[Restored] = []
         deltas, runs = [], []
         with ScratchDirectory("state-store-estimate-") as name:
-            for each in sampled:
-                storage = query.storage(each.key)
+            for found_store in sampled:
+                storage = query.storage(found_store.key)
                 if not storage.is_local:
                     storage = MeasuredStorage(storage, times, runtime)
                 since = max(0, version - MAX_DELTAS)
                 pin = PinnedVersion(
-                    each.key, storage, version, committed[each.key], since=since, runtime=runtime
+                    found_store.key,
+                    storage,
+                    version,
+                    committed[found_store.key],
+                    since=since,
+                    runtime=runtime,
                 )
                 if meter is not None:
                     pin.follow(meter)
@@ -404,12 +414,12 @@ def measure(
                         cost = _expected(storage, Path(name), times)
                     restored.append(_restored(pin, Path(name) / "restored", meter))
                     deltas.append(_last_deltas(pin, Path(name) / "deltas"))
-                    runs.append(_oldest_run(pin.version, each))
+                    runs.append(_oldest_run(pin.version, found_store))
                 finally:
                     pin.release()
     _fit(cost, restored)
     if not any(deltas):
-        partitions = ", ".join(str(each.key.partition) for each in sampled)
+        partitions = ", ".join(str(found_store.key.partition) for found_store in sampled)
         raise MissingError(
             f"no delta of store '{store}' of operator {operator} is left in partitions {partitions}, whose "
             "batches are measured: full checkpoints have replaced all of them; measure after the next batch"
@@ -417,12 +427,12 @@ def measure(
     count = min(len(newest) for newest in deltas if newest)
     needed = [
         file.size_bytes
-        for each in stores
-        if (last := each.restorable(committed[each.key]))
-        for file in each.registry.files(last)
+        for found_store in stores
+        if (last := found_store.restorable(committed[found_store.key]))
+        for file in found_store.registry.files(last)
         if not file.is_snapshot
     ]
-    sizes = [entry.size_bytes for each in stores for entry in each.contents.entries.values()]
+    sizes = [entry.size_bytes for found_store in stores for entry in found_store.contents.entries.values()]
     return Measured(
         operator,
         store,
@@ -435,7 +445,9 @@ def measure(
         len(needed) / len(keys),
         mean(map(_total_ms, restored)),
         _retained(query, sampled[0], version),
-        tuple(each.key.partition for each, newest in zip(sampled, deltas, strict=True) if newest),
+        tuple(
+            found_store.key.partition for found_store, newest in zip(sampled, deltas, strict=True) if newest
+        ),
         count,
     )
 

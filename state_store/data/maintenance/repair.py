@@ -159,35 +159,35 @@ def repair_store(
     def look() -> tuple[Finding, ...]:
         return verify_store(key, storage, committed, open_files=open_files, meter=meter).findings
 
-    left = () if leaks_only else look()
+    findings = () if leaks_only else look()
     store = FoundStore.read(key, storage)
     refuse_newer_formats(store.contents.snapshots)
-    rebuilt = [] if leaks_only else rebuildable(store, _bad_files(left))
+    rebuilt = [] if leaks_only else rebuildable(store, _bad_files(findings))
     if apply and rebuilt:
         for name in rebuilt:
             store_full_checkpoint(key, storage, name.version_id, open_files=open_files)
-        left = look()
+        findings = look()
         store = FoundStore.read(key, storage)
     elif rebuilt:
-        left = _not_healed(left, store, set(rebuilt))
+        findings = _not_healed(findings, store, set(rebuilt))
     sizes = store.contents.listing.snapshots
     steps = [Step(REBUILD, name.path, sizes.get(name, 0), "it is damaged") for name in rebuilt]
     bad, undecided = set[str](), None
-    if discard and useless(store, _bad_files(left), rebuilt):
-        bad, undecided = _confirmed(store, left, look(), rebuilt)
+    if discard and useless(store, _bad_files(findings), rebuilt):
+        bad, undecided = _confirmed(store, findings, look(), rebuilt)
     newest = committed()
     sweep = _Sweep(storage, apply, older_than_ms, runtime)
     attempts = {} if newest is None else sweep.abandoned_attempts(store, newest)
     swept = sweep.run(store, newest, bad | attempts.keys())
     if swept is None:
-        return Repair(key, tuple(steps), left, "Spark has committed no batch", undecided)
+        return Repair(key, tuple(steps), findings, "Spark has committed no batch", undecided)
     steps += _removals(store, swept, bad, attempts)
     removed = {step.file for step in steps if step.action != REBUILD}
-    left = tuple(finding for finding in left if finding.file not in removed)
-    left += tuple(
+    findings = tuple(finding for finding in findings if finding.file not in removed)
+    findings += tuple(
         Finding(key, "storage", file, f"could not be deleted: {why}") for file, why in swept.refused.items()
     )
-    return Repair(key, tuple(steps), left, swept.skipped, undecided)
+    return Repair(key, tuple(steps), findings, swept.skipped, undecided)
 
 
 def _bad_files(findings: Iterable[Finding]) -> set[str]:

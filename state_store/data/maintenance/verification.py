@@ -205,7 +205,11 @@ class Verified(JsonObject):
             whole_ms: when it ended if it read all stores; None: it did not.
             version: the version that it restored.
         """
-        kept = tuple(each for each in self.problems if each.key not in checked) if whole_ms is None else ()
+        kept = (
+            tuple(problem for problem in self.problems if problem.key not in checked)
+            if whole_ms is None
+            else ()
+        )
         return Verified(
             self.verified_ms if whole_ms is None else whole_ms,
             self.version if whole_ms is None else version,
@@ -533,13 +537,13 @@ def _restore_newest(
     return outcome
 
 
-def _missing(store: FoundStore, wanted: VersionId) -> Finding:
+def _missing(store: FoundStore, version: VersionId) -> Finding:
     """Return the finding that the committed version cannot be made, and the file that it lacks."""
     lineages = store.contents.lineages
-    versions, file = [wanted, *lineages.history(wanted)[1:]], "delta/"
-    problem = f"is missing, and version {wanted}, which Spark committed last, needs it"
+    versions, file = [version, *lineages.history(version)[1:]], "delta/"
+    problem = f"is missing, and version {version}, which Spark committed last, needs it"
     try:
-        lineages.plan(wanted)
+        lineages.plan(version)
     except MissingError as error:
         file = error.file or file
         oldest = lineages.delta(versions[-1])
@@ -550,11 +554,11 @@ def _missing(store: FoundStore, wanted: VersionId) -> Finding:
     return Finding(store.key, "missing", file, problem, tuple(versions))
 
 
-def _restore(store: FoundStore, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
-    newest, versions = store.restorable(wanted), store.registry.checkpoints()
+def _restore(store: FoundStore, context: StoreContext, target: VersionId | None, *, every: bool) -> _Outcome:
+    newest, versions = store.restorable(target), store.registry.checkpoints()
     findings, keys, restored = [], 0, None
-    if wanted is not None and newest is None:
-        findings.append(_missing(store, wanted))
+    if target is not None and newest is None:
+        findings.append(_missing(store, target))
     for version in versions if every else [newest] if newest else []:
         try:
             rows, miscounted = _count(context, version)
@@ -759,8 +763,8 @@ def _left(
     )
 
 
-def _keeps(chosen: Filter, key: StoreKey) -> bool:
-    return chosen.operator in (None, key.operator) and chosen.partition in (None, key.partition)
+def _keeps(selection: Filter, key: StoreKey) -> bool:
+    return selection.operator in (None, key.operator) and selection.partition in (None, key.partition)
 
 
 def _unexpected(key: StoreKey) -> Verdict:

@@ -344,16 +344,16 @@ class Query:
         ids = self.logs.committed_ids(batch, self.operators)
         return {key: VersionId(batch + 1, ids.get(key)) for key in self.stores()}
 
-    def stores(self, chosen: Filter | None = None) -> list[StoreKey]:
-        """Return the stores that `chosen` keeps (None: all), in order. Raises MissingError if none is."""
-        chosen = chosen or Filter()
+    def stores(self, selection: Filter | None = None) -> list[StoreKey]:
+        """Return the stores that `selection` keeps (None: all), in order. Raises MissingError if none is."""
+        selection = selection or Filter()
         keys = sorted(
             StoreKey(operator.id, partition, name)
             for operator in self.operators
-            if chosen.operator in (None, operator.id)
-            for name in _called(operator, chosen.name)
+            if selection.operator in (None, operator.id)
+            for name in _called(operator, selection.name)
             for partition in range(operator.partitions)
-            if chosen.partition in (None, partition)
+            if selection.partition in (None, partition)
         )
         if not keys:
             have = "; ".join(

@@ -298,9 +298,9 @@ class Region:
         is_even = len(steps) > 0 and steps[0] > 0 and bool((steps == steps[0]).all())
         return cls(packed.data, starts, ends, int(steps[0]) if is_even else None)
 
-    def taken(self, chosen: Any) -> Region:
+    def taken(self, selection: Any) -> Region:
         """Return the slices with these numbers."""
-        return Region(self.data, self.starts[chosen], self.ends[chosen])
+        return Region(self.data, self.starts[selection], self.ends[selection])
 
     def parts(self, words: Any, nulls: Any) -> Region:
         """Return the slices that words (offset, length) refer to, empty for nulls. Raises DamagedError."""

@@ -310,7 +310,7 @@ def _joined(column: pyarrow.Array, heads: Any, *blobs: Blobs) -> Blobs:
 
     nulls = nulls_of(column)
     parts = [
-        b"".join(parts) for parts in zip(map(bytes, heads), *(texts_of(each) for each in blobs), strict=True)
+        b"".join(parts) for parts in zip(map(bytes, heads), *(texts_of(blob) for blob in blobs), strict=True)
     ]
     lengths = numpy.array([0 if null else len(part) for part, null in zip(parts, nulls, strict=True)], "<i8")
     data = numpy.frombuffer(b"".join(parts), numpy.uint8)

@@ -167,8 +167,8 @@ def _stored_table(version: int, local: Path, size_bytes: int, runtime: Runtime) 
 class FirstTableWriter(StoreWriter):
     """Writer of the first tables of a piece. The details of a receipt are the `NewStore`."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._sources: dict[str, SourceVersion] = {}
 
     def _note_source(self, number: int, at: VersionId, families: Mapping[str, ColumnFamily]) -> None:
@@ -293,7 +293,7 @@ class SparseTables:
         Raises:
             DamagedError: the stored file is another one, or damaged.
         """
-        wanted = Wanted(
+        tail_file = Wanted(
             table.path,
             table.size_bytes,
             local,
@@ -301,7 +301,7 @@ class SparseTables:
             tail_bytes=table.tail.size_bytes,
             tail_sha256=table.tail.sha256,
         )
-        sparse, _ = make_sparse(self._storage, wanted, local.parent)
+        sparse, _ = make_sparse(self._storage, tail_file, local.parent)
         if sparse is None:
             file = f"{self._storage.location}/{table.path}"
             raise DamagedError(f"'{file}' is damaged: it does not end as it was written", file=file)
@@ -491,13 +491,13 @@ class CatchingUp:
         families = dict(oldest.sources[str(number)].families)
         context = self._context(storage, scratch / f"source-{number}")
         for delta in self._step.deltas[number]:
-            (wanted,) = wanted_deltas([delta], scratch)
-            context.fetch([wanted])
-            context.verify([wanted])
+            (file,) = wanted_deltas([delta], scratch)
+            context.fetch([file])
+            context.verify([file])
             try:
-                self._read_delta(number, delta, wanted.target, families, spool)
+                self._read_delta(number, delta, file.target, families, spool)
             finally:
-                remove_unneeded(wanted.target)
+                remove_unneeded(file.target)
         at = self._step.sources[number]
         return SourceVersion(at.number, at.checkpoint_id, families)
 

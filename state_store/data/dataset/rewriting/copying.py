@@ -202,13 +202,13 @@ def _sizes(storage: Storage) -> dict[str, int]:
     }
 
 
-def _compare(pin: PinnedVersion, found: Mapping[str, int], location: str) -> None:
+def _compare(pin: PinnedVersion, counts: Mapping[str, int], location: str) -> None:
     """Raise DamagedError if a copy lacks a file, or has one of another size."""
     for path in sorted(pin.paths):
-        if found.get(path) != pin.file_bytes(path):
+        if counts.get(path) != pin.file_bytes(path):
             file = f"{location}/{path}"
             raise DamagedError(
-                f"'{file}' has {found.get(path, 0)} bytes, and what it is a copy of {pin.file_bytes(path)}: "
+                f"'{file}' has {counts.get(path, 0)} bytes, and what it is a copy of {pin.file_bytes(path)}: "
                 "remove it, and copy again",
                 file=file,
             )
@@ -233,8 +233,8 @@ def copy_operator(
         partitions: the new number of partitions; None keeps it.
     """
 
-    def patch(found: dict[str, Any]) -> None:
-        for store in found["stateStoreInfo"]:
+    def patch(document: dict[str, Any]) -> None:
+        for store in document["stateStoreInfo"]:
             if partitions is not None:
                 store["numPartitions"] = partitions
             if "stateSchemaFilePaths" in store:
@@ -553,13 +553,13 @@ class _Writing:
         return stores
 
     def _of_tables(
-        self, operator: Operator, count: int, given: Sequence[Replacement], meter: Progress | None
+        self, operator: Operator, count: int, replacements: Sequence[Replacement], meter: Progress | None
     ) -> dict[StoreKey, WrittenStore]:
         """Write the stores of an operator, a task a piece."""
         replaced: list[Replaced] = []
         write = self._writer(operator)
         with ScratchDirectory("state-store-") as root, ExitStack() as opened:
-            for number, replacement in enumerate(given):
+            for number, replacement in enumerate(replacements):
                 directory = Path(root) / str(number)
                 directory.mkdir()
                 replaced.append(Replaced.of_all(replacement, count, directory))
@@ -573,13 +573,13 @@ class _Writing:
         return {key: store for stores in results for key, store in stores.items()}
 
     def _of_frames(
-        self, operator: Operator, count: int, given: Sequence[Replacement], meter: Progress | None
+        self, operator: Operator, count: int, replacements: Sequence[Replacement], meter: Progress | None
     ) -> dict[StoreKey, WrittenStore]:
         """Write the stores of an operator with the rows of DataFrames, a task a partition."""
         assert isinstance(self.workers, SparkTasks)
         todo = [pieces(operator.id, store, count, count) for store in operator.stores]
         write = self._writer(operator)
-        values = [replace(new, frame=None) for new in given]
+        values = [replace(new, frame=None) for new in replacements]
 
         def write_all(
             partition: tuple[int, Iterator[tuple[int, list[Any]]]], meter: Progress | None
@@ -600,7 +600,8 @@ class _Writing:
             return done
 
         tables = [
-            (new.frame, partial(_encoded, value, count)) for new, value in zip(given, values, strict=True)
+            (new.frame, partial(_encoded, value, count))
+            for new, value in zip(replacements, values, strict=True)
         ]
         results = self.workers.run_on_rows(write_all, tables, count, meter)
         return {key: store for pairs in results for key, store in pairs.items()}

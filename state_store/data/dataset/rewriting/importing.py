@@ -340,7 +340,10 @@ def _check_whole(
     is_directory: bool,
 ) -> None:
     """Raise OptionError if the files are an incomplete export."""
-    exported = next((each for each in described if each is not None and "partitions" in each), None)
+    exported = next(
+        (description for description in described if description is not None and "partitions" in description),
+        None,
+    )
     if exported is None:
         return
     expected = {f"part-{number:05}{_PARQUET}" for number in exported["partitions"]}

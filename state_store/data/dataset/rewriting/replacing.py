@@ -391,9 +391,9 @@ class Replaced:
             raise
         return made
 
-    def add(self, partition: int, found: Sequence[tuple[Any, ...]]) -> None:
+    def add(self, partition: int, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add rows of a partition, as `Replacement.encoded` yields them."""
-        self._spool.add(partition, found, sum(len(row[0]) + len(row[1]) + len(row[2]) for row in found))
+        self._spool.add(partition, rows, sum(len(row[0]) + len(row[1]) + len(row[2]) for row in rows))
 
     def close(self) -> None:
         """Close the file."""

@@ -354,12 +354,12 @@ class StoreWriter:
         keys = [prefix + key[FAMILY_BYTES:] for key in page.keys.to_list()]
         self._add(spool, target, family, list(zip(keys, page.values.to_list(), strict=True)))
 
-    def _add(self, spool: SortedSpool, target: int, family: int, found: list[tuple[bytes, bytes]]) -> None:
+    def _add(self, spool: SortedSpool, target: int, family: int, rows: list[tuple[bytes, bytes]]) -> None:
         """Put rows to a new partition, and count them."""
-        self._counts[target][family] += len(found)
-        size_bytes = sum(len(key) + len(value) for key, value in found)
+        self._counts[target][family] += len(rows)
+        size_bytes = sum(len(key) + len(value) for key, value in rows)
         self._bytes[target] += size_bytes
-        spool.add(target, found, size_bytes)
+        spool.add(target, rows, size_bytes)
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -510,7 +510,7 @@ def parted(page: Page, view: View, number: int, piece: Piece) -> Iterator[tuple[
     """
     import numpy
 
-    chosen, targets = frozenset(piece.targets), numpy.full(len(page), number)
+    targets_of_piece, targets = frozenset(piece.targets), numpy.full(len(page), number)
     if piece.before != piece.count:
         targets = _places(view, page.keys, piece.count)
         if (_places(view, page.keys, piece.before) != number).any():
@@ -519,7 +519,7 @@ def parted(page: Page, view: View, number: int, piece: Piece) -> Iterator[tuple[
                 "which Spark's hash puts them, so their new partition is not known"
             )
     for target in numpy.unique(targets).tolist():
-        if target in chosen:
+        if target in targets_of_piece:
             yield target, page.take(targets == target)
 
 
