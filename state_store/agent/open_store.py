@@ -137,8 +137,8 @@ class KnownRegistry:
             self._registry = registry
             for change in noted:
                 self._apply(change)
-        left, self._superseded_before = self._superseded_before, set()
-        self._superseded |= {version for version in left if version >= floor}
+        left_versions, self._superseded_before = self._superseded_before, set()
+        self._superseded |= {version for version in left_versions if version >= floor}
 
     def retire_below(self, floor: int) -> Registry | None:
         """Retire the versions below `floor`, and return the registry."""
@@ -341,11 +341,11 @@ class StoreHead:
         A directory that a dead agent made is known by its place alone.
         """
         with self._lock:
-            left = self._held.pop(directory, 0) - 1
-            if left > 0:
-                self._held[directory] = left
-            used = left > 0 or (self._newest is not None and self._newest.directory == directory)
-        if not used and self._workspace.owns(directory):
+            holds = self._held.pop(directory, 0) - 1
+            if holds > 0:
+                self._held[directory] = holds
+            is_used = holds > 0 or (self._newest is not None and self._newest.directory == directory)
+        if not is_used and self._workspace.owns(directory):
             _remove(directory)
 
     def saw_snapshot(self, seen: Chain, manifest: Manifest) -> bool:

@@ -468,9 +468,9 @@ def spark_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--master` to a command, whose function gets `spark`: a session, or None."""
 
     @functools.wraps(function)
-    def with_session(*given: Any, master: str | None, **others: Any) -> Any:
+    def with_session(*arguments: Any, master: str | None, **others: Any) -> Any:
         with _session(master) as spark:
-            return function(*given, spark=spark, **others)
+            return function(*arguments, spark=spark, **others)
 
     return click.option(
         "--master",

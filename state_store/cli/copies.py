@@ -188,8 +188,8 @@ SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of
 with --conf. Java is needed, and the pyspark of the Spark that runs the query or a later one."""
 
 
-def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
+def _pairs(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
     for name, equals, _ in pairs:
         if not (name and equals):
             raise click.BadParameter(f"'{name}' is not KEY=VALUE")

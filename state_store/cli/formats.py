@@ -73,14 +73,16 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--format`, `--guard-formulas`, `--output` and `--json`; the function gets `form` and `target`."""
 
     @functools.wraps(function)
-    def of_form(*given: Any, form: str | None, guard: bool, as_json: bool, **others: Any) -> Any:
+    def of_form(*arguments: Any, form: str | None, guard: bool, as_json: bool, **others: Any) -> Any:
         if as_json and form is not None:
             raise click.UsageError("--json and --format exclude each other")
         if guard and form != "csv":
             raise click.UsageError("--guard-formulas is for --format csv")
         if form == "parquet" and others["target"] is None:
             raise OptionError("Parquet is written to a file: give --output FILE", option="--output")
-        return function(*given, form=DOCUMENT if as_json else GUARDED if guard else form or "table", **others)
+        return function(
+            *arguments, form=DOCUMENT if as_json else GUARDED if guard else form or "table", **others
+        )
 
     declared: Callable[..., Any] = of_form
     for decorate in (

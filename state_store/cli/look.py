@@ -373,12 +373,12 @@ def files(
     )
 
 
-def _summed(found: Files) -> dict[str, Any]:
-    sums = found.by_reason().items()
+def _summed(files: Files) -> dict[str, Any]:
+    sums = files.by_reason().items()
     reasons = [
         {"reason": reason, "bytes": size_bytes, "files": count} for reason, (size_bytes, count) in sums
     ]
-    return {"checkpoint": found.checkpoint, "reasons": reasons}
+    return {"checkpoint": files.checkpoint, "reasons": reasons}
 
 
 def _file_row(file: HeldFile) -> tuple[object, ...]:

@@ -162,7 +162,7 @@ def visible(text: str, *, lines: bool = False) -> str:
         text: any text.
         lines: line feeds stay as they are.
     """
-    return _HIDDEN.sub(lambda found: found[0] if lines and found[0] == "\n" else _escape(found[0]), text)
+    return _HIDDEN.sub(lambda match: match[0] if lines and match[0] == "\n" else _escape(match[0]), text)
 
 
 def visible_json(text: str) -> str:
@@ -172,7 +172,7 @@ def visible_json(text: str) -> str:
     """
     if text.isascii() and "\x7f" not in text:
         return text
-    return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else _utf16(found[0]), text)
+    return _HIDDEN.sub(lambda match: match[0] if match[0] == "\n" else _utf16(match[0]), text)
 
 
 def _escape(character: str) -> str:

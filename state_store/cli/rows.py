@@ -503,12 +503,12 @@ def _age_lines(ages: Ages) -> Iterator[tuple[object, ...]]:
     yield from ((name, keys, f"{keys / ages.keys:.1%}") for name, keys in groups)
 
 
-def _recent_lines(found: Statistics) -> Iterator[tuple[object, ...]]:
-    for at in found.recent:
+def _recent_lines(statistics: Statistics) -> Iterator[tuple[object, ...]]:
+    for at in statistics.recent:
         yield at.version, at.puts, at.removes, output.size(at.delta_bytes)
 
 
-def parsed_key(state: State, given: Sequence[str]) -> Any:
+def parsed_key(state: State, texts: Sequence[str]) -> Any:
     """Return a key from texts: values in the order of the columns, or NAME=VALUE for each.
 
     Moments without a zone are in the zone that is shown.
@@ -517,12 +517,12 @@ def parsed_key(state: State, given: Sequence[str]) -> Any:
         OptionError: as `key_columns`.
     """
     names = [name for name in state.columns.key_names if name not in state.view.hidden]
-    pairs = [text.partition("=") for text in given]
-    if given and all(equals and name in names for name, equals, _ in pairs):
+    pairs = [text.partition("=") for text in texts]
+    if texts and all(equals and name in names for name, equals, _ in pairs):
         return _scalars(state, {name: value for name, _, value in pairs})
-    if len(names) == 1 and len(given) > 1:
-        raise OptionError(f"a key has one column ({names[0]}), not {len(given)}")
-    return _scalars(state, tuple(given))
+    if len(names) == 1 and len(texts) > 1:
+        raise OptionError(f"a key has one column ({names[0]}), not {len(texts)}")
+    return _scalars(state, tuple(texts))
 
 
 def _scalars(state: State, key: Any) -> tuple[Any, ...]:

@@ -320,7 +320,7 @@ def type_schema(hint: Any, prefix: str) -> dict[str, Any]:
     if origin is dict:
         return {"type": "object", "additionalProperties": type_schema(arguments[1], prefix)}
     if origin in (Union, types.UnionType) and len(arguments) == 2 and type(None) in arguments:
-        return type_schema(next(each for each in arguments if each is not type(None)), prefix)
+        return type_schema(next(argument for argument in arguments if argument is not type(None)), prefix)
     raise TypeError(f"the type {hint} of a declared field has no JSON schema")
 
 

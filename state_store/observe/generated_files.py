@@ -65,7 +65,7 @@ def severity_of(code: str) -> str:
 
 def alert_rules() -> str:
     """Return the rules as YAML. Texts are quoted as in JSON, which YAML takes."""
-    return _ALERTS_HEAD + "".join(_alert_rule(*each) for each in alerts())
+    return _ALERTS_HEAD + "".join(_alert_rule(*alert) for alert in alerts())
 
 
 def _alert_rule(alert: Alert, code: str, link: str) -> str:

@@ -308,11 +308,11 @@ def _failure(problem: KnownProblem) -> Failure:
     return Failure(problem.kind, problem.sentence(), problem.file)
 
 
-def _still_true(verified: Verified, found: Mapping[StoreKey, FoundStore]) -> Verified:
+def _still_true(verified: Verified, stores: Mapping[StoreKey, FoundStore]) -> Verified:
     """Return what is known without the problems whose files were deleted or written anew since."""
 
     def is_there(problem: KnownProblem) -> bool:
-        store = found.get(problem.key)
+        store = stores.get(problem.key)
         if store is None:
             return True
         entry = store.contents.entries.get(problem.file)
@@ -348,9 +348,9 @@ def _objective_ms(options: Mapping[str, str]) -> int:
         return Options().restore_objective_ms
 
 
-def _names(operator: Operator, found: Mapping[StoreKey, FoundStore], title: str | None) -> OperatorNames:
+def _names(operator: Operator, stores: Mapping[StoreKey, FoundStore], title: str | None) -> OperatorNames:
     families: dict[str, bool] = {}
-    for key, store in found.items():
+    for key, store in stores.items():
         if key.operator == operator.id and store.contents.manifests:
             newest = max(store.contents.manifests.values(), key=lambda manifest: manifest.version)
             families.update({name: family.internal for name, family in newest.column_families.items()})

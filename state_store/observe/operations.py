@@ -68,12 +68,14 @@ class Operations:
         self._outcomes: Counter[str] = Counter({"completed": 0, "failed": 0})
         self._stopped = False
 
-    def request(self, watched: Watched, wanted: rest_answers.FullCheckpointRequest) -> rest_answers.Operation:
+    def request(
+        self, watched: Watched, request: rest_answers.FullCheckpointRequest
+    ) -> rest_answers.Operation:
         """Begin a full checkpoint, or join one that is running or has the same id.
 
         Args:
             watched: the query.
-            wanted: the stores that are meant, and the caller's id.
+            request: the stores that are meant, and the caller's id.
 
         Returns:
             The request's state now.
@@ -84,7 +86,7 @@ class Operations:
                 query's.
             BusyError: the service is stopping.
         """
-        trigger = wanted.trigger_id
+        trigger = request.trigger_id
         if trigger is not None and not _TRIGGER_ID.fullmatch(trigger):
             raise OptionError(
                 "'triggerId' must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'", option="triggerId"
@@ -94,27 +96,27 @@ class Operations:
                 raise BusyError("the service is stopping")
             operation = None if trigger is None else self._known.get(trigger)
             if operation is not None:
-                if operation.query != watched.name or _range(operation.wanted) != _range(wanted):
+                if operation.query != watched.name or _range(operation.wanted) != _range(request):
                     raise ConflictError(f"the id '{trigger}' belongs to another request", option="triggerId")
                 return _described(operation)
             running = next(
                 (
-                    each
-                    for each in self._known.values()
-                    if each.query == watched.name and each.ended_ms is None
+                    other
+                    for other in self._known.values()
+                    if other.query == watched.name and other.ended_ms is None
                 ),
                 None,
             )
             if running is not None:
-                if _range(running.wanted) == _range(wanted):
+                if _range(running.wanted) == _range(request):
                     return _described(running)
                 raise ConflictError(
                     f"request {running.id} for other stores of query '{watched.name}' is running; try "
                     f"again after it"
                 )
-            started = _Running(trigger or str(uuid.uuid4()), watched.name, wanted, int(time.time() * 1000))
+            started = _Running(trigger or str(uuid.uuid4()), watched.name, request, int(time.time() * 1000))
             self._known[started.id] = started
-            ended = [each.id for each in self._known.values() if each.ended_ms is not None]
+            ended = [other.id for other in self._known.values() if other.ended_ms is not None]
             for forgotten in ended[: max(0, len(ended) - MAX_KNOWN)]:
                 del self._known[forgotten]
             self._pool.submit(self._make, watched, started)
@@ -144,12 +146,12 @@ class Operations:
         running: list[rest_answers.Merge] = []
         failed: list[rest_answers.Merge] = []
         with self._lock:
-            for each in self._known.values():
-                if each.query != query:
+            for operation in self._known.values():
+                if operation.query != query:
                     continue
-                done = {(o.operator, o.partition, o.store) for o in each.outcomes}
-                keys = [key for key in each.keys if (key.operator, key.partition, key.name) not in done]
-                if each.ended_ms is None:
+                done = {(o.operator, o.partition, o.store) for o in operation.outcomes}
+                keys = [key for key in operation.keys if (key.operator, key.partition, key.name) not in done]
+                if operation.ended_ms is None:
                     for number, key in enumerate(keys):
                         runs = number < self._at_once
                         (running if runs else waiting).append(
@@ -159,8 +161,8 @@ class Operations:
                                 key.name,
                                 FULL,
                                 "running" if runs else "waiting",
-                                _reason(each),
-                                each.asked_ms,
+                                _reason(operation),
+                                operation.asked_ms,
                                 waits_for=None if runs else "stores before it in the request",
                             )
                         )
@@ -171,11 +173,11 @@ class Operations:
                         outcome.store,
                         FULL,
                         "failed",
-                        _reason(each),
-                        each.ended_ms,
+                        _reason(operation),
+                        operation.ended_ms,
                         failure=outcome.failure,
                     )
-                    for outcome in each.outcomes
+                    for outcome in operation.outcomes
                     if outcome.failure is not None
                 ]
         return waiting, running, failed[::-1][:FAILURES_KEPT]
@@ -298,8 +300,8 @@ def _failure(error: Exception) -> rest_answers.Failure:
     return rest_answers.Failure("internal", f"a defect of this program: {error!r}")
 
 
-def _range(wanted: rest_answers.FullCheckpointRequest) -> tuple[int | None, int | None, str | None]:
-    return wanted.operator, wanted.partition, wanted.store
+def _range(request: rest_answers.FullCheckpointRequest) -> tuple[int | None, int | None, str | None]:
+    return request.operator, request.partition, request.store
 
 
 def _described(running: _Running) -> rest_answers.Operation:

@@ -182,7 +182,7 @@ def named(locations: Sequence[str]) -> list[tuple[str, str]]:
             while name in locations_by_name:
                 number += 1
                 name = f"{base}-{number}"
-        if location.rstrip("/") in {each.rstrip("/") for each in locations_by_name.values()}:
+        if location.rstrip("/") in {other.rstrip("/") for other in locations_by_name.values()}:
             raise OptionError(f"'{location}' is given twice", option="DIR")
         locations_by_name[name] = location
     return list(locations_by_name.items())

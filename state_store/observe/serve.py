@@ -117,10 +117,10 @@ def _check_texts(name: str, values: object) -> None:
             raise OptionError(f"{name} has an empty text", option=name)
 
 
-def _file(name: str, given: object) -> Path | None:
+def _file(name: str, path: object) -> Path | None:
     """Return the path of a file; None if there is none. Raise OptionError for what is not a path."""
-    if given is None:
+    if path is None:
         return None
-    if not isinstance(given, (str, os.PathLike)):
-        raise OptionError(f"{name} is a path, not {given!r}", option=name)
-    return Path(given)
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(f"{name} is a path, not {path!r}", option=name)
+    return Path(path)

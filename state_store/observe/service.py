@@ -58,7 +58,7 @@ class Answers:
         read_only: bool = False,
         documentation: str | None = None,
     ) -> None:
-        self.watched = {each.name: each for each in watched}
+        self.watched = {query.name: query for query in watched}
         self.operations = operations
         self.read_only = read_only
         self.documentation = documentation
@@ -113,9 +113,9 @@ class Answers:
         history = state.history
         wrote = [checkpoint.wrote for checkpoint in history]
         counts = rest_answers.Counts(
-            delta=sum(set(each) == {"delta"} for each in wrote),
-            merge=sum("merge" in each for each in wrote),
-            full=sum("full" in each for each in wrote),
+            delta=sum(set(kinds) == {"delta"} for kinds in wrote),
+            merge=sum("merge" in kinds for kinds in wrote),
+            full=sum("full" in kinds for kinds in wrote),
             restorable=sum(bool(checkpoint.restorable) for checkpoint in history),
         )
         checkpoints = [checkpoint for checkpoint in history if before is None or checkpoint.version < before]
@@ -133,13 +133,19 @@ class Answers:
         )
 
     def latest(
-        self, name: str, *, chosen: Callable[[rest_answers.Store], bool], sort: str, offset: int, limit: int
+        self,
+        name: str,
+        *,
+        is_selected: Callable[[rest_answers.Store], bool],
+        sort: str,
+        offset: int,
+        limit: int,
     ) -> rest_answers.CheckpointDetails:
         """Describe the newest checkpoint, store by store."""
         state, look = self._read(name)
         if not state.history:
             raise MissingError(f"Spark has not committed a batch of query '{name}' yet")
-        total, page = paged(look.stores, chosen, sort, offset, limit)
+        total, page = paged(look.stores, is_selected, sort, offset, limit)
         return rest_answers.CheckpointDetails(state.history[-1], total, offset, page)
 
     def checkpoint(
@@ -147,7 +153,7 @@ class Answers:
         name: str,
         version: int,
         *,
-        chosen: Callable[[rest_answers.Store], bool],
+        is_selected: Callable[[rest_answers.Store], bool],
         sort: str,
         offset: int,
         limit: int,
@@ -158,13 +164,15 @@ class Answers:
             MissingError: the version is not known.
         """
         state, look = self._read(name)
-        checkpoint = next((each for each in state.history if each.version == version), None)
+        checkpoint = next(
+            (version_figures for version_figures in state.history if version_figures.version == version), None
+        )
         if checkpoint is None:
-            numbers = [each.version for each in state.history]
+            numbers = [version_figures.version for version_figures in state.history]
             have = f"versions {numbers[0]} to {numbers[-1]} are known" if numbers else "none is known yet"
             raise MissingError(f"query '{name}' has no version {version}; {have}")
         if look.batch is not None and version == look.batch + 1:
-            return self.latest(name, chosen=chosen, sort=sort, offset=offset, limit=limit)
+            return self.latest(name, is_selected=is_selected, sort=sort, offset=offset, limit=limit)
         places = [
             rest_answers.Store(
                 key.operator,
@@ -176,15 +184,21 @@ class Answers:
             )
             for key, files in _needed(look, version)
         ]
-        total, page = paged(places, chosen, sort, offset, limit)
+        total, page = paged(places, is_selected, sort, offset, limit)
         return rest_answers.CheckpointDetails(checkpoint, total, offset, page)
 
     def stores(
-        self, name: str, *, chosen: Callable[[rest_answers.Store], bool], sort: str, offset: int, limit: int
+        self,
+        name: str,
+        *,
+        is_selected: Callable[[rest_answers.Store], bool],
+        sort: str,
+        offset: int,
+        limit: int,
     ) -> rest_answers.Stores:
         """Return a page of stores."""
         _, look = self._read(name)
-        total, page = paged(look.stores, chosen, sort, offset, limit)
+        total, page = paged(look.stores, is_selected, sort, offset, limit)
         return rest_answers.Stores(total, offset, page, look.batch + 1 if look.batch is not None else None)
 
     def files(self, name: str, key: StoreKey, *, version: int | None = None) -> rest_answers.StoreFiles:
@@ -229,7 +243,7 @@ class Answers:
         """List the merges that were requested here."""
         return rest_answers.Merges(*self.operations.merges(self.find(name).name))
 
-    def request_full(self, name: str, wanted: rest_answers.FullCheckpointRequest) -> rest_answers.Operation:
+    def request_full(self, name: str, request: rest_answers.FullCheckpointRequest) -> rest_answers.Operation:
         """Request a full checkpoint.
 
         Raises:
@@ -237,21 +251,21 @@ class Answers:
         """
         watched = self.find(name)
         _, look = self._read(name)
-        if wanted.checkpoint_type != "FULL":
+        if request.checkpoint_type != "FULL":
             raise OptionError(
-                f"'checkpointType' must be FULL, not {wanted.checkpoint_type!r}: incremental checkpoints "
+                f"'checkpointType' must be FULL, not {request.checkpoint_type!r}: incremental checkpoints "
                 f"are made by "
                 "every batch",
                 option="checkpointType",
             )
         if not any(
-            wanted.operator in (None, s.operator)
-            and wanted.partition in (None, s.partition)
-            and wanted.store in (None, s.store)
+            request.operator in (None, s.operator)
+            and request.partition in (None, s.partition)
+            and request.store in (None, s.store)
             for s in look.stores
         ):
             raise OptionError(f"query '{name}' has no store that the request names", option="operator")
-        return self.operations.request(watched, wanted)
+        return self.operations.request(watched, request)
 
     def trigger(self, name: str, request_id: str) -> rest_answers.Operation:
         """Return the state of a request."""
@@ -285,7 +299,9 @@ class Answers:
 def _needed(look: Look, version: int) -> list:
     files_by_store = []
     for key, store in look.found.items():
-        held = next((each for each in store.registry.checkpoints() if each.number == version), None)
+        held = next(
+            (checkpoint for checkpoint in store.registry.checkpoints() if checkpoint.number == version), None
+        )
         if held is not None:
             files_by_store.append(
                 (key, [file for file in store.registry.files(held) if not file.is_snapshot])
@@ -295,7 +311,7 @@ def _needed(look: Look, version: int) -> list:
 
 def paged(
     stores: Sequence[rest_answers.Store],
-    chosen: Callable[[rest_answers.Store], bool],
+    is_selected: Callable[[rest_answers.Store], bool],
     sort: str,
     offset: int,
     limit: int,
@@ -304,12 +320,12 @@ def paged(
 
     Args:
         stores: all stores.
-        chosen: the filter.
+        is_selected: the filter.
         sort: the field to sort by.
         offset: stores to skip.
         limit: stores to return at most.
     """
-    selected = [store for store in stores if chosen(store)]
+    selected = [store for store in stores if is_selected(store)]
     if sort == "partition":
         selected.sort(key=lambda store: (store.operator, store.store, store.partition))
     else:

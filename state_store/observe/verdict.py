@@ -658,7 +658,7 @@ def _finding(
         "group": group,
         "error": error.message if error is not None else "no reason is known",
     }
-    sentence = _PLACEHOLDER.sub(lambda found: words[found[1]], rule.sentence)
+    sentence = _PLACEHOLDER.sub(lambda match: words[match[1]], rule.sentence)
     return Finding(
         rule.code,
         rule.severity,

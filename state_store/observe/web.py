@@ -457,43 +457,45 @@ class _Web:
         path = page_directory().parent / API / "openapi.json"
         return Response(path.read_bytes(), media_type="application/json")
 
-    def service(self, request: Request, given: dict[str, Any]) -> Any:
+    def service(self, request: Request, arguments: dict[str, Any]) -> Any:
         return self._answers.service()
 
-    def queries(self, request: Request, given: dict[str, Any]) -> Any:
+    def queries(self, request: Request, arguments: dict[str, Any]) -> Any:
         return self._answers.queries()
 
-    def query(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.query(given["query"])
+    def query(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.query(arguments["query"])
 
-    def verdict(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.verdict(given["query"])
+    def verdict(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.verdict(arguments["query"])
 
-    def checkpoints(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.checkpoints(given["query"], limit=given["limit"], before=given["before"])
+    def checkpoints(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.checkpoints(
+            arguments["query"], limit=arguments["limit"], before=arguments["before"]
+        )
 
-    def latest(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.latest(given["query"], **_page(given))
+    def latest(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.latest(arguments["query"], **_page(arguments))
 
-    def checkpoint(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.checkpoint(given["query"], given["version"], **_page(given))
+    def checkpoint(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.checkpoint(arguments["query"], arguments["version"], **_page(arguments))
 
-    def checkpoint_files(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.files(given["query"], _key(given), version=given["version"])
+    def checkpoint_files(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.files(arguments["query"], _key(arguments), version=arguments["version"])
 
-    def files(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.files(given["query"], _key(given))
+    def files(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.files(arguments["query"], _key(arguments))
 
-    def stores(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.stores(given["query"], **_page(given))
+    def stores(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.stores(arguments["query"], **_page(arguments))
 
-    def config(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.config(given["query"])
+    def config(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.config(arguments["query"])
 
-    def merges(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.merges(given["query"])
+    def merges(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.merges(arguments["query"])
 
-    async def request_full(self, request: Request, given: dict[str, Any]) -> Response:
+    async def request_full(self, request: Request, arguments: dict[str, Any]) -> Response:
         if self._answers.read_only:
             because = self._answers.service().full_checkpoints_because or ""
             return problem(
@@ -505,12 +507,12 @@ class _Web:
             return problem(408, "busy", f"the body did not come within {BODY_TIMEOUT_S:.0f} s")
         if body is None:
             return problem(413, "option", f"the body may have at most {MAX_BODY_BYTES} bytes")
-        operation = self._answers.request_full(given["query"], wanted_of(body))
+        operation = self._answers.request_full(arguments["query"], wanted_of(body))
         location = request.url.path + f"/triggers/{operation.request_id}"
         return JSONResponse(to_json(Accepted(operation.request_id)), 202, {"Location": location})
 
-    def trigger(self, request: Request, given: dict[str, Any]) -> Any:
-        return self._answers.trigger(given["query"], given["id"])
+    def trigger(self, request: Request, arguments: dict[str, Any]) -> Any:
+        return self._answers.trigger(arguments["query"], arguments["id"])
 
 
 async def _body(request: Request) -> bytes | None:
@@ -573,19 +575,24 @@ def _parameters(endpoint: Endpoint, request: Request) -> dict[str, Any]:
     return values
 
 
-def _page(given: dict[str, Any]) -> dict[str, Any]:
+def _page(arguments: dict[str, Any]) -> dict[str, Any]:
     def chosen(store: Store) -> bool:
         return (
-            given["operator"] in (None, store.operator)
-            and given["partition"] in (None, store.partition)
-            and given["store"] in (None, store.store)
+            arguments["operator"] in (None, store.operator)
+            and arguments["partition"] in (None, store.partition)
+            and arguments["store"] in (None, store.store)
         )
 
-    return {"chosen": chosen, "sort": given["sort"], "offset": given["offset"], "limit": given["limit"]}
+    return {
+        "is_selected": chosen,
+        "sort": arguments["sort"],
+        "offset": arguments["offset"],
+        "limit": arguments["limit"],
+    }
 
 
-def _key(given: dict[str, Any]) -> StoreKey:
-    return StoreKey(given["operator"], given["partition"], given["store"])
+def _key(arguments: dict[str, Any]) -> StoreKey:
+    return StoreKey(arguments["operator"], arguments["partition"], arguments["store"])
 
 
 PAGE = """<!DOCTYPE html>

@@ -259,9 +259,9 @@ class StorageConformance(ABC):
         assert len(winners) == 1 or (winners and not self.exclusive_create)
         assert storage.read("snapshot/a.zip") in winners
         names = self.names(storage, "snapshot")
-        left = [name for name in names if name.endswith(TEMPORARY_SUFFIX)]
-        assert names == [*left, "a.zip"]
-        assert not left or (self.losers_leave_files and len(left) < len(outcomes))
+        leftovers = [name for name in names if name.endswith(TEMPORARY_SUFFIX)]
+        assert names == [*leftovers, "a.zip"]
+        assert not leftovers or (self.losers_leave_files and len(leftovers) < len(outcomes))
 
     def test_a_reader_sees_the_old_or_the_new_file_while_it_is_replaced(
         self, storage: Storage, tmp_path: Path

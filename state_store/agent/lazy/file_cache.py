@@ -371,8 +371,8 @@ class FileCache:
             for file, parts in parts_by_file.items():
                 stretches = file.stretches(parts)
                 if stretches:
-                    asked = [(offset, offset + length) for offset, length in parts]
-                    aside = stack.enter_context(file.arriving(stretches, asked))
+                    asked_stretches = [(offset, offset + length) for offset, length in parts]
+                    aside = stack.enter_context(file.arriving(stretches, asked_stretches))
                     spans += spans_of(file.spec.path, aside, stretches)
             fetch_spans(storage, spans, self._runtime)
 

@@ -87,13 +87,15 @@ class LocalFile:
         return self.present.count(0) * PAGE_BYTES
 
     @contextmanager
-    def arriving(self, stretches: Sequence[Stretch], asked: Iterable[Stretch] = ()) -> Iterator[Path]:
+    def arriving(
+        self, stretches: Sequence[Stretch], replaced_stretches: Iterable[Stretch] = ()
+    ) -> Iterator[Path]:
         """Put bytes to their places that the body writes to another file.
 
         Args:
             stretches: Whole pages, in order, one at least. Those that were there before the body, or came
                 meanwhile, stay as they are.
-            asked: Bytes among these that replace what was there before the body.
+            replaced_stretches: Bytes among these that replace what was there before the body.
 
         Yields:
             The file that gets them, at the same offsets.
@@ -104,18 +106,18 @@ class LocalFile:
         try:
             yield aside
             with self._lock:
-                copy_ranges(aside, self.local, self._places(stretches, asked, before))
+                copy_ranges(aside, self.local, self._places(stretches, replaced_stretches, before))
                 for start, end in stretches:
                     self._note(start, end)
         finally:
             remove_unneeded(aside)
 
     def _places(
-        self, stretches: Iterable[Stretch], asked: Iterable[Stretch], before: bytes
+        self, stretches: Iterable[Stretch], replaced_stretches: Iterable[Stretch], before: bytes
     ) -> Iterator[Stretch]:
         for start, end in stretches:
             yield from self.gaps(start // PAGE_BYTES, min(len(before), -(-end // PAGE_BYTES)))
-        for start, end in asked:
+        for start, end in replaced_stretches:
             while start < min(end, self.tail_at):
                 page, page_end = start // PAGE_BYTES, min(end, _page_end(start + 1), self.tail_at)
                 if page >= len(before) or before[page]:

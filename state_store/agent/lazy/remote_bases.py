@@ -77,12 +77,12 @@ class RemoteBases:
         """Leave room to a merge of a base whose files are local, while the body of `with` runs."""
         return self._cache.reserved(size_bytes if self.has_limit else 0)
 
-    def link_pages(self, wanted: Wanted, directory: Path) -> SparseFile | None:
+    def link_pages(self, file: Wanted, directory: Path) -> SparseFile | None:
         """Link the pages that another base has of a file (`LimitedDisk`)."""
-        if not self._cache.link(self._location, wanted.path, wanted.target):
+        if not self._cache.link(self._location, file.path, file.target):
             return None
-        name = wanted.target.relative_to(directory).as_posix()
-        return SparseFile(name, wanted.path, wanted.size_bytes, wanted.sha256, wanted.crc32)
+        name = file.target.relative_to(directory).as_posix()
+        return SparseFile(name, file.path, file.size_bytes, file.sha256, file.crc32)
 
     def shed(self, base: LocalDatabase) -> list[SparseFile]:
         """Remove the data of a base's stored files, which nobody has opened yet, from the local disk.

@@ -310,14 +310,14 @@ class MergeScheduler:
         with self._changed:
             self._wake()
 
-    def full(self, store: OpenStore, asked: FullRequest) -> FullAsked:
+    def full(self, store: OpenStore, request: FullRequest) -> FullAsked:
         """Put a full checkpoint into the queue, within the limits of merges; its event tells how it ended.
 
         A version that is committed while it waits is merged in the place of the one asked for.
 
         Args:
             store: The store.
-            asked: The version, and why it is wanted.
+            request: The version, and why it is wanted.
 
         Returns:
             The version that was found, a later one if a snapshot of it was published meanwhile, and whether
@@ -330,23 +330,23 @@ class MergeScheduler:
         versions = [delta.name.version_id for delta in chain.deltas]
         if chain.snapshot is not None:
             versions.append(chain.snapshot.version_id)
-        later = [version for version in versions if version.number >= asked.number]
+        later = [version for version in versions if version.number >= request.number]
         version = min(later, key=lambda version: version.number, default=None)
         other = (
             version is not None
-            and version.number == asked.number
-            and version.checkpoint_id != asked.checkpoint_id
+            and version.number == request.number
+            and version.checkpoint_id != request.checkpoint_id
         )
-        if version is None or (other and asked.checkpoint_id is not None):
+        if version is None or (other and request.checkpoint_id is not None):
             raise MissingError(
-                f"version {asked.number} is not among those that this executor has of the store: it has "
+                f"version {request.number} is not among those that this executor has of the store: it has "
                 f"{', '.join(sorted(map(str, versions))) or 'none'}. Ask again after a batch"
             )
         snapshot = chain.snapshot
         if snapshot is not None and snapshot.kind == FULL and snapshot.version_id == version:
             return FullAsked(version, "already")
         with self._changed:
-            self._ask(store, MergeRequest(version, FULL, asked.reason, by_name=True))
+            self._ask(store, MergeRequest(version, FULL, request.reason, by_name=True))
         return FullAsked(version, "queued")
 
     def merge_now(self, store: OpenStore, request: MergeRequest) -> MergedStore | Skipped:

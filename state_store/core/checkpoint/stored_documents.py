@@ -140,13 +140,13 @@ class DeltaMetadata:
 
 def check_column_families(families: Mapping[str, ColumnFamily], file: str) -> None:
     """Raise DamagedError if a family in `file` has an id that is reserved or in use."""
-    used: set[int] = set()
+    used_ids: set[int] = set()
     for name, family in families.items():
-        if family.id >= RESERVED_FAMILY or family.id in used:
+        if family.id >= RESERVED_FAMILY or family.id in used_ids:
             raise DamagedError.of(
                 file, f"it gives column family '{name}' the id {family.id}, reserved or in use"
             )
-        used.add(family.id)
+        used_ids.add(family.id)
 
 
 MANIFEST_NAME = "manifest.json"

@@ -612,11 +612,11 @@ def _concatenate_slices(parts: Sequence[ByteSlices]) -> ByteSlices:
     data, starts, size = [], [], 0
     for part in parts:
         first = int(part.starts[0]) // WORD * WORD
-        used = part.data[first : int(part.starts[-1] + part.lengths[-1])]
-        padding = -len(used) % WORD
-        data += [used, numpy.zeros(padding, numpy.uint8)]
+        part_data = part.data[first : int(part.starts[-1] + part.lengths[-1])]
+        padding = -len(part_data) % WORD
+        data += [part_data, numpy.zeros(padding, numpy.uint8)]
         starts.append(part.starts + (size - first))
-        size += len(used) + padding
+        size += len(part_data) + padding
     lengths = numpy.concatenate([part.lengths for part in parts])
     return ByteSlices(numpy.concatenate(data), numpy.concatenate(starts), lengths)
 

@@ -275,7 +275,7 @@ def _page_end(offset: int, size_bytes: int) -> int:
     return min(size_bytes, -(-offset // PAGE_BYTES) * PAGE_BYTES)
 
 
-def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[SparseFile | None, int]:
+def make_sparse(storage: Storage, file: Wanted, directory: Path) -> tuple[SparseFile | None, int]:
     """Make a file at its target, below `directory`, that has only its tail: index, filter, properties.
 
     The tail proves that the file is the right one. A delta has no such tail: its reader asks for its reserved
@@ -290,51 +290,49 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[Spar
         DamagedError: The stored file is shorter than it should be.
         StorageError: The storage or the disk fails.
     """
-    if not wanted.verifiable or (wanted.tail_sha256 is None and not wanted.names_itself):
+    if not file.verifiable or (file.tail_sha256 is None and not file.names_itself):
         return None, 0
-    make_hole(wanted.target, wanted.size_bytes)
+    make_hole(file.target, file.size_bytes)
     try:
-        stretches, requests = _bring_end(storage, wanted)
+        stretches, requests = _bring_end(storage, file)
     except BaseException:
-        remove_unneeded(wanted.target)
+        remove_unneeded(file.target)
         raise
     if not stretches:
-        wanted.target.unlink()
+        file.target.unlink()
         return None, requests
-    name = wanted.target.relative_to(directory).as_posix()
-    return SparseFile(
-        name, wanted.path, wanted.size_bytes, wanted.sha256, wanted.crc32, tuple(stretches)
-    ), requests
+    name = file.target.relative_to(directory).as_posix()
+    return SparseFile(name, file.path, file.size_bytes, file.sha256, file.crc32, tuple(stretches)), requests
 
 
-def _bring_end(storage: Storage, wanted: Wanted) -> tuple[list[tuple[int, int]], int]:
+def _bring_end(storage: Storage, file: Wanted) -> tuple[list[tuple[int, int]], int]:
     """Fetch the tail of a file.
 
     Returns:
         Start and end of what was fetched, nothing if that is not of the right file, or does not tell where
         the tail begins; and the number of requests.
     """
-    size = wanted.size_bytes
+    size = file.size_bytes
     fetched = end_bytes(size)
-    fetch_part_with_retry(storage, wanted.path, wanted.target, size - fetched, fetched)
-    tail = read_end(wanted.target, min(fetched, max(_MIN_END_BYTES, wanted.tail_bytes)))[1]
+    fetch_part_with_retry(storage, file.path, file.target, size - fetched, fetched)
+    tail = read_end(file.target, min(fetched, max(_MIN_END_BYTES, file.tail_bytes)))[1]
     needed = metadata_bytes(tail)
     if needed is None or needed > size:
         return [], 1
-    if wanted.tail_sha256 is not None:
-        sha256 = hashlib.sha256(tail[-wanted.tail_bytes :]).hexdigest()
-        if sha256 != wanted.tail_sha256:
+    if file.tail_sha256 is not None:
+        sha256 = hashlib.sha256(tail[-file.tail_bytes :]).hexdigest()
+        if sha256 != file.tail_sha256:
             return [], 1
     requests = 1
     if needed > fetched:
         needed = size - (size - min(size, needed + _RECORD_BYTES)) // PAGE_BYTES * PAGE_BYTES
-        fetch_part_with_retry(storage, wanted.path, wanted.target, size - needed, needed - fetched)
+        fetch_part_with_retry(storage, file.path, file.target, size - needed, needed - fetched)
         fetched, requests = needed, requests + 1
     stretches = [(size - fetched, size)]
-    if wanted.names_itself:
+    if file.names_itself:
         at, end = _record(size, fetched, tail)
         if at < end:
-            fetch_part_with_retry(storage, wanted.path, wanted.target, at, end - at)
+            fetch_part_with_retry(storage, file.path, file.target, at, end - at)
             stretches.append((at, end))
             requests += 1
     return stretches, requests

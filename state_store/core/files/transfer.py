@@ -347,8 +347,8 @@ def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
     All parts are about as long as `part_bytes`: a request for a short last one would not be worth its time.
     """
     count = max(1, (size_bytes + part_bytes // 2) // part_bytes)
-    each = max(1, -(-size_bytes // count))
-    return [(at, min(each, size_bytes - at)) for at in range(0, size_bytes, each)]
+    bytes_each = max(1, -(-size_bytes // count))
+    return [(at, min(bytes_each, size_bytes - at)) for at in range(0, size_bytes, bytes_each)]
 
 
 def make_hole(local: Path, size_bytes: int) -> None:

@@ -84,7 +84,7 @@ class LimitedDisk(Protocol):
     def take(self, directory: Path, size_bytes: int) -> bool:
         """Take room for all files of a base. Returns False if there is none: it has pages alone."""
 
-    def link_pages(self, wanted: Wanted, directory: Path) -> SparseFile | None:
+    def link_pages(self, file: Wanted, directory: Path) -> SparseFile | None:
         """Link the pages of a file, which another base has, to its target below a directory.
 
         Returns:

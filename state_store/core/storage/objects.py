@@ -182,20 +182,20 @@ class ArrowStorage(Storage):
             MissingError: If the object does not exist.
             StorageError: If it is replaced each time, or cannot be read.
         """
-        for left in reversed(range(_VERSIONS)):
+        for tries_left in reversed(range(_VERSIONS)):
             try:
                 with self._translated("read", path):
                     return fetch(self._full(path))
             except _ChangedError:
-                if not left:
+                if not tries_left:
                     raise
             except ValueError as error:  # a file of GCS is closed if its version is gone
-                if not left:
+                if not tries_left:
                     raise self._changed(path) from error
             except MissingError:
                 if self._filesystem.type_name != "gcs" or not self.exists(path):
                     raise
-                if not left:
+                if not tries_left:
                     raise self._changed(path) from None
         raise AssertionError("the last attempt returns or raises")
 

@@ -412,13 +412,13 @@ class WebHdfsStorage(Storage):
             path: the file.
             fetch: gets its full path and its size, and fails if that is not the size of what it reads.
         """
-        for left in reversed(range(_VERSIONS)):
+        for tries_left in reversed(range(_VERSIONS)):
             before = self._version(path)
             read = partial(self._ask, "read", path, partial(fetch, size_bytes=before[1]))
             try:
                 return _at_any_datanode(read)
             except (StorageError, MissingError):
-                if not left or self._version(path) == before:
+                if not tries_left or self._version(path) == before:
                     raise
         raise AssertionError("the last attempt returns or raises")
 

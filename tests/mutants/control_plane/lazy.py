@@ -64,7 +64,7 @@ MUTANTS = [
     Mutant(
         "a part replaces pages that came meanwhile",
         _LOCAL_FILE,
-        "                copy_ranges(aside, self.local, self._places(stretches, asked, before))",
+        "                copy_ranges(aside, self.local, self._places(stretches, replaced_stretches, before))",
         "                copy_ranges(aside, self.local, stretches)",
         (f"{_LAZY}/test_local_file.py",),
     ),
