@@ -192,7 +192,7 @@ class Columns:
 
         Args:
             batch: rows with all columns, found by name. `matched` (default: false) and `timeoutTimestamp`
-                (default: never) may lack; hidden columns become 0.
+                (default: never) may be missing; hidden columns become 0.
 
         Returns:
             The keys without the id of a column family, the values, and the columns of the keys.
@@ -237,7 +237,7 @@ class Columns:
         return decode_avro(_texts(values), fields, schema.avro.values)
 
     def _default(self, name: str) -> int | bool | None:
-        """Return the default of a column that rows may lack; None if it has none."""
+        """Return the default of a column that may be missing in rows; None if it has none."""
         if self.view.has_groups and name == "timeoutTimestamp":
             return NO_TIMEOUT
         return False if self.view.is_side and name == "matched" else None
