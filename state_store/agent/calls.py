@@ -292,7 +292,7 @@ class Stores:
             open_store = self._stores.get(instance)
             if open_store is not None:
                 return open_store
-            options, warnings = self._executor.settle(parse(fields.texts))
+            options, warnings = self._executor.in_force(parse(fields.texts))
             self._opening.add(instance)
         opened: OpenStore | None = None
         try:

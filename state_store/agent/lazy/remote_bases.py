@@ -84,7 +84,7 @@ class RemoteBases:
         name = file.target.relative_to(directory).as_posix()
         return SparseFile(name, file.path, file.size_bytes, file.sha256, file.crc32)
 
-    def shed(self, base: LocalDatabase) -> list[SparseFile]:
+    def drop_stored_data(self, base: LocalDatabase) -> list[SparseFile]:
         """Remove the data of a base's stored files, which nobody has opened yet, from the local disk.
 
         Files that the local cache keeps stay there as they are.
@@ -95,17 +95,17 @@ class RemoteBases:
         Raises:
             LocalDiskError: The disk fails.
         """
-        shed = []
+        sparse_files = []
         for name, file in base.files.items():
             if file.path is not None:
                 local = base.directory / name
-                target = local.with_name(f"{name}.shed")
+                target = local.with_name(f"{name}.cached")
                 if self._cache.link(self._location, file.path, target):
                     self._cache.rename(target, local)
                 else:
                     drop_data(local)
-                shed.append(SparseFile(name, file.path, file.size_bytes, file.sha256))
-        return shed
+                sparse_files.append(SparseFile(name, file.path, file.size_bytes, file.sha256))
+        return sparse_files
 
     # ---- bases -------------------------------------------------------------------------------------------
 

@@ -666,7 +666,7 @@ class _StoreMerge:
         bases, directory, version = self._store.bases, base.directory, base.version
         sparse: list[SparseFile] = []
         if bases.has_limit and not (is_whole and bases.take(directory, base.size_bytes)):
-            sparse = bases.shed(base)
+            sparse = bases.drop_stored_data(base)
             self._store.readers.hold(directory, sparse)
         names = [file.name for file in sparse]
         paging = bases.add(directory, sparse, is_paged=True)

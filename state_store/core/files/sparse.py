@@ -294,7 +294,7 @@ def make_sparse(storage: Storage, file: Wanted, directory: Path) -> tuple[Sparse
         return None, 0
     make_hole(file.target, file.size_bytes)
     try:
-        stretches, requests = _bring_end(storage, file)
+        stretches, requests = _fetch_end(storage, file)
     except BaseException:
         remove_unneeded(file.target)
         raise
@@ -305,7 +305,7 @@ def make_sparse(storage: Storage, file: Wanted, directory: Path) -> tuple[Sparse
     return SparseFile(name, file.path, file.size_bytes, file.sha256, file.crc32, tuple(stretches)), requests
 
 
-def _bring_end(storage: Storage, file: Wanted) -> tuple[list[tuple[int, int]], int]:
+def _fetch_end(storage: Storage, file: Wanted) -> tuple[list[tuple[int, int]], int]:
     """Fetch the tail of a file.
 
     Returns:

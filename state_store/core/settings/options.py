@@ -680,8 +680,8 @@ class ExecutorOptions:
         self._first: dict[str, Any] = {}
         self._refused: set[tuple[str, Any]] = set()
 
-    def settle(self, options: Options) -> tuple[Options, list[str]]:
-        """Replace the options of the scope *executor* by those in force.
+    def in_force(self, options: Options) -> tuple[Options, list[str]]:
+        """Return options with those of the scope *executor* that are in force.
 
         Args:
             options: The options of a query.

@@ -11,27 +11,27 @@ SECOND = parse({"memoryBudget": "1g", "maxDeltas": "9"})
 
 def test_the_first_query_decides_and_another_is_told_once():
     shared = ExecutorOptions()
-    assert shared.settle(FIRST) == (FIRST, [])
-    settled, warnings = shared.settle(SECOND)
+    assert shared.in_force(FIRST) == (FIRST, [])
+    settled, warnings = shared.in_force(SECOND)
     assert settled == parse({"memoryBudget": "64m", "maxDeltas": "9"})
     (sentence,) = warnings
     assert f"{PREFIX}memoryBudget counts for the whole executor" in sentence
     assert f"set it to {64 << 20} bytes first: {1 << 30} bytes has no effect" in sentence
-    assert shared.settle(SECOND) == (settled, [])
-    assert len(shared.settle(parse({"memoryBudget": "2g"}))[1]) == 1
+    assert shared.in_force(SECOND) == (settled, [])
+    assert len(shared.in_force(parse({"memoryBudget": "2g"}))[1]) == 1
 
 
 def test_queries_that_agree_are_told_nothing():
     shared = ExecutorOptions()
     for _ in range(2):
-        assert shared.settle(parse({"logLevel": "DEBUG"})) == (parse({"logLevel": "DEBUG"}), [])
+        assert shared.in_force(parse({"logLevel": "DEBUG"})) == (parse({"logLevel": "DEBUG"}), [])
 
 
 def test_when_nothing_is_open_any_more_the_next_query_decides():
     shared = ExecutorOptions()
-    shared.settle(FIRST)
+    shared.in_force(FIRST)
     shared.forget()
-    assert shared.settle(SECOND) == (SECOND, [])
+    assert shared.in_force(SECOND) == (SECOND, [])
 
 
 def test_these_options_are_shared():

@@ -652,7 +652,7 @@ private[agent] final class ToldCommits(store: String) extends Logging {
   }
 
   private def tellAll(): Unit =
-    try while (hear(synchronized(untold.peek()))) ()
+    try while (tellFirst(synchronized(untold.peek()))) ()
     catch {
       case e: Throwable => // the agent reads the storage at the next commit
         synchronized {
@@ -664,7 +664,7 @@ private[agent] final class ToldCommits(store: String) extends Logging {
     }
 
   /** Tells the agent of the first untold commit; returns true if there are others. */
-  private def hear(commit: ToldCommits.Untold): Boolean = {
+  private def tellFirst(commit: ToldCommits.Untold): Boolean = {
     val before = synchronized(merges)
     val answer =
       try Some(commit.ask())

@@ -50,7 +50,7 @@ object DeltaMetadata {
    *
    * @param file name of the file that has the record
    * @throws UnknownFormatException if the record has another format
-   * @throws java.io.IOException if the record is no JSON object, or names no format
+   * @throws java.io.IOException if the record is not a JSON object, or names no format
    */
   def parse(record: Array[Byte], file: String): DeltaMetadata = {
     val fields = Json.parse(record)

@@ -365,7 +365,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 }
 
 private object LocalStore {
-  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-settle")
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-later")
 
   /**
    * Does something in another thread; if none can be started, the caller does it. An OutOfMemoryError, which is what a

@@ -53,7 +53,7 @@ private[migration] object MigrationRequest {
   /**
    * Reads a request.
    *
-   * @throws java.io.IOException if the line is no JSON object, or a field is missing
+   * @throws java.io.IOException if the line is not a JSON object, or a field is missing
    */
   def parse(line: String): MigrationRequest = {
     val fields = Json.parse(line)

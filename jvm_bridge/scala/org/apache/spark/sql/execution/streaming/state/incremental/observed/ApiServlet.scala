@@ -88,7 +88,7 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
     if (bytes.isEmpty) Json.obj()
     else
       try Json.parse(bytes)
-      catch { case _: java.io.IOException => throw new Problem(400, "option", "The body is no JSON object") }
+      catch { case _: java.io.IOException => throw new Problem(400, "option", "The body is not a JSON object") }
   }
 
   private def path(request: HttpServletRequest): Seq[String] =

@@ -52,7 +52,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private var offered: Base = _
   private var writers = Set.empty[Transaction]
   private var readers = Set.empty[Transaction]
-  private var settling = false
+  private var isIndexChanging = false
 
   /** The bases on which no transaction begins any more, to be released without the lock. */
   private var retired = List.empty[Base]
@@ -99,7 +99,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   def tryBegin(version: VersionId, readOnly: Boolean): Option[Transaction] = locked {
     check()
     forgetIfInconsistent {
-      if (recent.canSwitchTo(version)) settled(recent.switchTo(version))
+      if (recent.canSwitchTo(version)) changingIndex(recent.switchTo(version))
       adoptOffered()
     }
     val n = position(if (version.number == 0) VersionId.empty else version)
@@ -125,14 +125,14 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   /** Returns the number of generations that lead to a version; -1 if memory cannot reach it. */
   private def position(version: VersionId): Int = recent.position(version, baseVersion)
 
-  private def indexUpTo(n: Int): Int = settled(recent.indexUpTo(n))
+  private def indexUpTo(n: Int): Int = changingIndex(recent.indexUpTo(n))
 
   /** Changes the index; nobody frees memory of it meanwhile. */
-  private def settled[T](change: => T): T = {
-    settling = true
+  private def changingIndex[T](change: => T): T = {
+    isIndexChanging = true
     try change
     finally {
-      settling = false
+      isIndexChanging = false
       noteReclaimable()
     }
   }
@@ -358,7 +358,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       try {
         var freed = 0L
         while (mayEvict && freed < bytes) freed += recent.indexed.evict(saving = false)
-        if (freed < bytes && !closed && !settling) freed += recent.dropOthers()
+        if (freed < bytes && !closed && !isIndexChanging) freed += recent.dropOthers()
         noteReclaimable()
         freed
       } finally unlock()
@@ -368,10 +368,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    *   - any thread may if no transaction reads them: a store that asks for memory frees that of others, too;
    *   - the thread of the only transaction that reads them may if that transaction writes, has the same index and base,
    *     and no iterator of it has a pinned record: then nobody else has an address into that memory;
-   *   - no thread may while the store is closed or settles.
+   *   - no thread may while the store is closed or its index is being changed.
    */
   private def mayEvict: Boolean =
-    !closed && !settling && recent.indexed.evictable &&
+    !closed && !isIndexChanging && recent.indexed.evictable &&
       (recent.indexed.readers == 0 || recent.indexed.readers == 1 && writers.exists { t =>
         (t.writingThread eq Thread.currentThread) && (t.view.indexed eq recent.indexed) && (t.view.base eq base) &&
         t.memtable.pins == 0
