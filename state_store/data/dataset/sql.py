@@ -555,8 +555,8 @@ class Condition:
     def _connection(self) -> Connection:
         return Connection(utc=self._utc, option=self._option)
 
-    def _query(self, shown: str) -> str:
-        return f"SELECT {shown} FROM {STATE} WHERE (\n{self._text}\n)"
+    def _query(self, columns: str) -> str:
+        return f"SELECT {columns} FROM {STATE} WHERE (\n{self._text}\n)"
 
     def _check_rows_alone(self, connection: Connection) -> None:
         """Raise OptionError for a condition that contains a query: batches are filtered one by one."""

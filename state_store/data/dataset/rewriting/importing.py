@@ -312,7 +312,7 @@ def _check_names(location: str, names: list[str]) -> None:
         raise MissingError(f"there is no file *{_PARQUET} in '{location}'", file=location)
 
 
-def _read_metadata(file: Path, shown: str) -> dict[str, Any] | None:
+def _read_metadata(file: Path, name: str) -> dict[str, Any] | None:
     """Return the metadata of an export in a file; None if the file is of no export.
 
     Raises OptionError if the file is not Parquet.
@@ -323,7 +323,7 @@ def _read_metadata(file: Path, shown: str) -> dict[str, Any] | None:
     try:
         text = (pyarrow.parquet.read_schema(file).metadata or {}).get(METADATA)
     except (pyarrow.ArrowException, OSError) as error:
-        raise OptionError(f"'{shown}' is not a Parquet file: {error}", file=shown) from error
+        raise OptionError(f"'{name}' is not a Parquet file: {error}", file=name) from error
     try:
         metadata = None if text is None else json.loads(text)
         return metadata if isinstance(metadata, dict) else None
