@@ -336,8 +336,8 @@ def query_command(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command about the stores of a query.
 
-    Its function gets `checkpoint`, the directory (None if it is `optional` and missing), `chosen`, the stores
-    that are meant, and `as_json`.
+    Its function gets `checkpoint`, the directory (None if it is `optional` and missing), `selection`, the
+    stores that are meant, and `as_json`.
     """
 
     def declare(function: Callable[..., Any]) -> click.Command:

@@ -544,7 +544,7 @@ class RowTexts:
         pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
         return sink.getvalue().decode("utf-8")
 
-    def _query(self, batch: pyarrow.RecordBatch, shown: str) -> pyarrow.Table:
+    def _query(self, batch: pyarrow.RecordBatch, expressions: str) -> pyarrow.Table:
         import pyarrow
 
         columns = [
@@ -553,7 +553,7 @@ class RowTexts:
         ]
         self._connection.register(_ROWS, pyarrow.Table.from_arrays(columns, self._names))
         with self._connection.translated():
-            return self._connection.rows(f"SELECT {shown} FROM {_ROWS}").read_all()
+            return self._connection.rows(f"SELECT {expressions} FROM {_ROWS}").read_all()
 
     def _value(self, number: int) -> str:
         """Return the expression of a column's value, as `to_json` takes it."""

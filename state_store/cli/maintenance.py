@@ -67,7 +67,7 @@ _FINDING_COLUMNS = (output.text_column("store"), output.text_column("file"), out
 )
 def verify(
     checkpoint: str,
-    chosen: Filter,
+    selection: Filter,
     as_json: bool,
     all_versions: bool,
     stores: int,
@@ -85,12 +85,12 @@ def verify(
     store read at once. It writes one file to checkpoint storage, the result; a user who may not write there
     is told so and loses nothing else.
     """
-    with output.Meter("verified", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter("verified", len(Query.open(checkpoint).stores(selection))) as meter:
         verification = verify_state(
             checkpoint,
-            chosen.operator,
-            chosen.partition,
-            chosen.name,
+            selection.operator,
+            selection.partition,
+            selection.name,
             all_versions=all_versions,
             stores=stores,
             spark=spark,
@@ -196,7 +196,7 @@ _REMOTE_COLUMNS = (
 )
 def full(
     checkpoint: str | None,
-    chosen: Filter,
+    selection: Filter,
     as_json: bool,
     stores: int,
     compression: str | None,
@@ -219,17 +219,17 @@ def full(
     if url is not None:
         if compression is not None:
             raise OptionError("--compression is the query's own with --url", option="--compression")
-        return _full_by_service(url, query_name, chosen, trigger_id, token_file, as_json=as_json)
+        return _full_by_service(url, query_name, selection, trigger_id, token_file, as_json=as_json)
     if query_name or trigger_id or token_file:
         raise OptionError("--query, --trigger-id and --token-file belong to --url", option="--url")
     assert checkpoint is not None
     changing(if_interrupted="stores that were done keep their full checkpoints; the same command makes all")
-    with output.Meter("full checkpoints", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter("full checkpoints", len(Query.open(checkpoint).stores(selection))) as meter:
         outcomes = full_checkpoint(
             checkpoint,
-            chosen.operator,
-            chosen.partition,
-            chosen.name,
+            selection.operator,
+            selection.partition,
+            selection.name,
             stores=stores,
             compression=compression,
             on_failure="report",
@@ -262,7 +262,7 @@ def _full_row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
 def _full_by_service(
     url: str,
     query: str | None,
-    chosen: Filter,
+    selection: Filter,
     trigger_id: str | None,
     token_file: Path | None,
     *,
@@ -276,7 +276,7 @@ def _full_by_service(
             raise OptionError(f"the token cannot be read: {error}", option="--token-file") from None
     service = RemoteService(url, token)
     changing(if_interrupted="what the service was asked for goes on there")
-    operation = service.full(service.query(query), chosen, trigger_id)
+    operation = service.full(service.query(query), selection, trigger_id)
     if as_json:
         output.print_json(operation)
     else:
@@ -359,12 +359,12 @@ class RemoteService:
             f"there are several queries: choose one with --query: {', '.join(names)}", option="--query"
         )
 
-    def full(self, query: str, chosen: Filter, trigger_id: str | None = None) -> dict[str, Any]:
+    def full(self, query: str, selection: Filter, trigger_id: str | None = None) -> dict[str, Any]:
         """Request a full checkpoint and wait until it has ended.
 
         Args:
             query: name of the query.
-            chosen: the stores.
+            selection: the stores.
             trigger_id: the caller's own id, which makes the request idempotent.
 
         Returns:
@@ -377,9 +377,9 @@ class RemoteService:
         """
         fields = {
             "checkpointType": "FULL",
-            "operator": chosen.operator,
-            "partition": chosen.partition,
-            "store": chosen.name,
+            "operator": selection.operator,
+            "partition": selection.partition,
+            "store": selection.name,
             "triggerId": trigger_id,
         }
         body = {name: value for name, value in fields.items() if value is not None}
@@ -490,7 +490,7 @@ _ADVICE_UNREAD = (
 @spark_option
 def repair(
     checkpoint: str,
-    chosen: Filter,
+    selection: Filter,
     as_json: bool,
     apply: bool,
     older_than: str,
@@ -516,13 +516,13 @@ def repair(
             if_interrupted="stores that were done stay repaired; the same command goes on with the others"
         )
     with output.Meter(
-        "repaired" if apply else "examined", len(Query.open(checkpoint).stores(chosen))
+        "repaired" if apply else "examined", len(Query.open(checkpoint).stores(selection))
     ) as meter:
         repairs = repair_state(
             checkpoint,
-            chosen.operator,
-            chosen.partition,
-            chosen.name,
+            selection.operator,
+            selection.partition,
+            selection.name,
             apply=apply,
             older_than=older_than,
             leaks_only=leaks_only,

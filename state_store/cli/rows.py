@@ -63,7 +63,7 @@ from state_store.errors import MissingError, OptionError
     "--partition", "partitions", type=declare.NUMBER, multiple=True, metavar="N", help="Only this partition."
 )
 def show(
-    chosen: declare.Chosen,
+    selection: declare.Chosen,
     form: str,
     target: str | None,
     limit: int | None,
@@ -83,7 +83,7 @@ def show(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     if names is not None and not all(names):
         raise OptionError("--columns has an empty name: give names, separated by commas", option="--columns")
-    with chosen.open(partitions or None) as state:
+    with selection.open(partitions or None) as state:
         key = parsed_key(state, keys) if keys else None
         if order_by is None:
             condition = (
@@ -114,7 +114,7 @@ def show(
 @declare.version_options
 @formats.format_options
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
-def get(chosen: declare.Chosen, form: str, target: str | None, key: Sequence[str]) -> None:
+def get(selection: declare.Chosen, form: str, target: str | None, key: Sequence[str]) -> None:
     """Print the state of one key.
 
     KEY is a value for each column of the key in order, or NAME=VALUE for each; structs are JSON, and windows
@@ -123,7 +123,7 @@ def get(chosen: declare.Chosen, form: str, target: str | None, key: Sequence[str
     key is read. The exit code is 3 if there is no such key. A side of a join has several rows for a key, and
     a list has one for each element: --json prints these as an array, and a single row as an object.
     """
-    with chosen.open() as state:
+    with selection.open() as state:
         with metered(state, "read", 1):
             rows = state.rows_of(parsed_key(state, key))
         if not rows.num_rows:
@@ -151,14 +151,16 @@ def get(chosen: declare.Chosen, form: str, target: str | None, key: Sequence[str
 @formats.format_options
 @click.option("--every", is_flag=True, help="Show versions that did not write the key, too.")
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
-def history(chosen: declare.Chosen, form: str, target: str | None, every: bool, key: Sequence[str]) -> None:
+def history(
+    selection: declare.Chosen, form: str, target: str | None, every: bool, key: Sequence[str]
+) -> None:
     """Show the state of a key over the versions.
 
     Shows each version that wrote the key, oldest first, as far back as deltas go. KEY is as for get. With
     --format, rows have the columns version, batch, committed and change before those of the state; change is
     put, removed, or null if the version did not write the key.
     """
-    with chosen.open() as state:
+    with selection.open() as state:
         parsed = parsed_key(state, key)
         if target is not None or form not in ("table", formats.DOCUMENT):
             with metered(state, "read", 1):
@@ -324,7 +326,7 @@ Tables:
 @declare.directory_argument
 @click.argument("query", metavar="QUERY")
 def sql(
-    chosen: declare.Chosen, form: str, target: str | None, limit: int | None, memory: str, query: str
+    selection: declare.Chosen, form: str, target: str | None, limit: int | None, memory: str, query: str
 ) -> None:
     """Query the state in SQL.
 
@@ -332,15 +334,15 @@ def sql(
     another. Only the columns, partitions and keys that the query names are read. DuckDB runs in this process
     and sees the state alone: no files, no network.
     """
-    stores = len(Query.open(chosen.checkpoint).stores())
+    stores = len(Query.open(selection.checkpoint).stores())
     with output.Meter("read", stores) as meter:
         reader = sql_batches(
-            chosen.checkpoint,
+            selection.checkpoint,
             query,
-            operator=chosen.operator,
-            version=chosen.version,
-            batch=chosen.batch,
-            at=chosen.at,
+            operator=selection.operator,
+            version=selection.version,
+            batch=selection.batch,
+            at=selection.at,
             memory=memory,
             utc=is_utc(),
             progress=meter,
@@ -356,13 +358,13 @@ def sql(
 @declare.json_option
 @declare.spark_option
 @declare.target_argument
-def export(chosen: declare.Chosen, as_json: bool, target: str, spark: Any) -> None:
+def export(selection: declare.Chosen, as_json: bool, target: str, spark: Any) -> None:
     """Write the state as Parquet files.
 
     Writes a file for each partition into the new directory TARGET. The metadata of each file's schema name
     the query, the store, the version, the batch and the watermark.
     """
-    with chosen.open() as state:
+    with selection.open() as state:
         advice = "remove it before the command is run again"
         with (
             output.Meter("exported", len(state.partitions)) as meter,
@@ -420,7 +422,7 @@ _MAX_PARTITIONS = 10
     help="The number of versions whose changes are shown.",
 )
 @declare.spark_option
-def stats(chosen: declare.Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
+def stats(selection: declare.Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
     """Show the sizes of the state, and its changes.
 
     Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a
@@ -429,7 +431,7 @@ def stats(chosen: declare.Chosen, as_json: bool, exact: bool, recent: int, spark
     back as there are deltas. Rows whose time is over are those that the next batch may remove: by a time-out,
     a time to live, a timer, or a window that the watermark has passed.
     """
-    with chosen.open() as state:
+    with selection.open() as state:
         sample = None if exact else SAMPLE
         count = len(state.partitions)
         with output.Meter("read", count if sample is None else min(sample, count)) as meter:

@@ -522,21 +522,21 @@ def container_of(uri: str, environment: Mapping[str, str]) -> Container:
     return Container(name, account or None, key, url, path)
 
 
-def _identity(shown: str) -> Any:
-    with _needed_packages(shown):
+def _identity(location: str) -> Any:
+    with _needed_packages(location):
         from azure.identity import DefaultAzureCredential
     return DefaultAzureCredential()
 
 
 @contextmanager
-def _needed_packages(shown: str) -> Iterator[None]:
+def _needed_packages(location: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
         raise StorageError(
-            f"'{shown}' needs the Python packages 'azure-storage-blob' and 'azure-identity': "
+            f"'{location}' needs the Python packages 'azure-storage-blob' and 'azure-identity': "
             "pip install azure-storage-blob azure-identity",
-            file=shown,
+            file=location,
         ) from error
 
 
