@@ -399,7 +399,7 @@ def state_command(
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """A store of a query, by the options of `state_command`, and a version of it, by `version_options`.
 
     Without a store it is the default one of the operator, without a version the one that Spark committed
@@ -444,10 +444,10 @@ _VERSION_OPTIONS = (
 
 
 def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--version`, `--batch` and `--at` to a `state_command`, whose function gets a `Chosen` first."""
+    """Add `--version`, `--batch` and `--at` to a `state_command`, whose function gets a `Selection` first."""
 
     @functools.wraps(function)
-    def of_chosen(
+    def of_selection(
         checkpoint: str,
         operator: int,
         version: int | None,
@@ -456,9 +456,9 @@ def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
         store: str | None = None,
         **others: Any,
     ) -> Any:
-        return function(Chosen(checkpoint, operator, store, version, batch, at), **others)
+        return function(Selection(checkpoint, operator, store, version, batch, at), **others)
 
-    declared: Callable[..., Any] = of_chosen
+    declared: Callable[..., Any] = of_selection
     for decorate in _VERSION_OPTIONS:
         declared = decorate(declared)
     return declared

@@ -1,6 +1,6 @@
 """Commands that read the rows of a state: `show`, `get`, `history`, `diff`, `sql`, `export` and `stats`.
 
-Each opens a version of a store (`Chosen`), lets the state read, and prints the rows that it gets.
+Each opens a version of a store (`Selection`), lets the state read, and prints the rows that it gets.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from state_store.errors import MissingError, OptionError
     "--partition", "partitions", type=declare.NUMBER, multiple=True, metavar="N", help="Only this partition."
 )
 def show(
-    selection: declare.Chosen,
+    selection: declare.Selection,
     form: str,
     target: str | None,
     limit: int | None,
@@ -114,7 +114,7 @@ def show(
 @declare.version_options
 @formats.format_options
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
-def get(selection: declare.Chosen, form: str, target: str | None, key: Sequence[str]) -> None:
+def get(selection: declare.Selection, form: str, target: str | None, key: Sequence[str]) -> None:
     """Print the state of one key.
 
     KEY is a value for each column of the key in order, or NAME=VALUE for each; structs are JSON, and windows
@@ -152,7 +152,7 @@ def get(selection: declare.Chosen, form: str, target: str | None, key: Sequence[
 @click.option("--every", is_flag=True, help="Show versions that did not write the key, too.")
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 def history(
-    selection: declare.Chosen, form: str, target: str | None, every: bool, key: Sequence[str]
+    selection: declare.Selection, form: str, target: str | None, every: bool, key: Sequence[str]
 ) -> None:
     """Show the state of a key over the versions.
 
@@ -274,7 +274,7 @@ def diff(
     is given by its number, as batch:N, or as the newest at a time.
     """
     by_time = {"at": newer} if isinstance(newer, datetime) else {"version": newer}
-    with declare.Chosen(checkpoint, operator, store, **by_time).open() as state:
+    with declare.Selection(checkpoint, operator, store, **by_time).open() as state:
         reader = state.changes(older) if feed else state.diff(older)
         since = older if isinstance(older, int) else f"at {output.moment(milliseconds_of(older))}"
         described = f"change from version {since} to version {state.version}"
@@ -326,7 +326,7 @@ Tables:
 @declare.directory_argument
 @click.argument("query", metavar="QUERY")
 def sql(
-    selection: declare.Chosen, form: str, target: str | None, limit: int | None, memory: str, query: str
+    selection: declare.Selection, form: str, target: str | None, limit: int | None, memory: str, query: str
 ) -> None:
     """Query the state in SQL.
 
@@ -358,7 +358,7 @@ def sql(
 @declare.json_option
 @declare.spark_option
 @declare.target_argument
-def export(selection: declare.Chosen, as_json: bool, target: str, spark: Any) -> None:
+def export(selection: declare.Selection, as_json: bool, target: str, spark: Any) -> None:
     """Write the state as Parquet files.
 
     Writes a file for each partition into the new directory TARGET. The metadata of each file's schema name
@@ -422,7 +422,7 @@ _MAX_PARTITIONS = 10
     help="The number of versions whose changes are shown.",
 )
 @declare.spark_option
-def stats(selection: declare.Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
+def stats(selection: declare.Selection, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
     """Show the sizes of the state, and its changes.
 
     Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a
