@@ -43,31 +43,31 @@ def main(arguments: list[str] | None = None) -> None:
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end with it
     parser = _parser()
-    asked = parser.parse_args(arguments)
-    extent = EXTENTS[asked.bench or asked.extent or "standard"]
-    if asked.keep and extent.is_quick:
+    options = parser.parse_args(arguments)
+    extent = EXTENTS[options.bench or options.extent or "standard"]
+    if options.keep and extent.is_quick:
         parser.error("the figures of the quick extent mean nothing: it cannot be kept")
-    if asked.largest:
-        extent = dataclasses.replace(extent, largest=asked.largest)
-    extent = dataclasses.replace(extent, cases=tuple(asked.cases), stores=tuple(asked.stores))
+    if options.largest:
+        extent = dataclasses.replace(extent, largest=options.largest)
+    extent = dataclasses.replace(extent, cases=tuple(options.cases), stores=tuple(options.stores))
     if extent.is_quick:  # its JVMs live for seconds, too short for the optimising compiler
         os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
-    out = asked.out / extent.name
+    out = options.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
     usual = QUICK if extent.is_quick else USUAL
-    if asked.draw:
-        asked.scenario = random.Random(asked.draw).sample(usual, -(-len(usual) // 10))
-    failed = not asked.report and not _run_all(asked.scenario or usual, extent, out)
-    is_complete = not asked.scenario and not extent.is_quick and not asked.report
-    if is_complete or asked.keep:
-        _keep(asked.scenario or usual, out, is_part=bool(asked.cases or asked.stores))
-    kept = is_complete or asked.keep or asked.report
-    found, pages = (results.load(KEPT), ROOT) if kept else (results.load(out), out)
-    if asked.record:
-        recorded.write(found)
-    for warning in recorded.warnings(found):
+    if options.draw:
+        options.scenario = random.Random(options.draw).sample(usual, -(-len(usual) // 10))
+    failed = not options.report and not _run_all(options.scenario or usual, extent, out)
+    is_complete = not options.scenario and not extent.is_quick and not options.report
+    if is_complete or options.keep:
+        _keep(options.scenario or usual, out, is_part=bool(options.cases or options.stores))
+    kept = is_complete or options.keep or options.report
+    loaded_results, pages = (results.load(KEPT), ROOT) if kept else (results.load(out), out)
+    if options.record:
+        recorded.write(loaded_results)
+    for warning in recorded.warnings(loaded_results):
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"report: {report.write(found, pages, keep_earlier=kept)}")
+    print(f"report: {report.write(loaded_results, pages, keep_earlier=kept)}")
     sys.exit(1 if failed else 0)
 
 
@@ -77,11 +77,11 @@ def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
     Earlier results stay for a scenario that failed, and for the other cases if only a part was measured.
     """
     KEPT.mkdir(exist_ok=True)
-    measured, known = results.load(out).scenarios, results.load(KEPT).scenarios
+    measured, kept_scenarios = results.load(out).scenarios, results.load(KEPT).scenarios
     for name in names:
         if "failed" not in measured[name]:
-            joins = is_part and name in known
-            kept = results.joined(known[name], measured[name]) if joins else measured[name]
+            joins = is_part and name in kept_scenarios
+            kept = results.joined(kept_scenarios[name], measured[name]) if joins else measured[name]
             (KEPT / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 

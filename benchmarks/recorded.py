@@ -13,9 +13,9 @@ FALL = 0.5
 
 def write(results: Results, file: Path = FILE) -> None:
     """Keep all ratios of these results by extent, so that quick runs are compared with quick runs."""
-    known = read(file)
-    known[results.bench] = results.all_ratios()
-    file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    recorded_ratios = read(file)
+    recorded_ratios[results.bench] = results.all_ratios()
+    file.write_text(json.dumps(recorded_ratios, indent=1, sort_keys=True) + "\n")
 
 
 def read(file: Path = FILE) -> dict[str, dict[str, float]]:

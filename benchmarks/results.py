@@ -79,8 +79,8 @@ class Results:
     def median(
         self, scenario: str, case: str, label: str, subject: str, kind: str, name: str
     ) -> float | None:
-        found = self.step(scenario, case, label).get(subject, {}).get(kind, {}).get(name)
-        return found["median"] if found else None
+        stats = self.step(scenario, case, label).get(subject, {}).get(kind, {}).get(name)
+        return stats["median"] if stats else None
 
     def ratio(
         self, where: tuple[str, str, str], peers: tuple[str, ...], kind: str, ours: str = OURS
@@ -89,11 +89,11 @@ class Results:
         name = MEASURES[kind][0]
         step = self.step(*where)
         times = {subject: step.get(subject, {}).get(kind, {}).get(name) for subject in (*peers, ours)}
-        known = [times[peer] for peer in peers if times[peer] and times[peer]["median"]]
+        peer_times = [times[peer] for peer in peers if times[peer] and times[peer]["median"]]
         own = times[ours]
-        if not known or not own or not own["median"]:
+        if not peer_times or not own or not own["median"]:
             return None
-        peer = min(known, key=lambda time: time["median"])
+        peer = min(peer_times, key=lambda time: time["median"])
         value = peer["median"] / own["median"]
         if min(peer["n"], own["n"]) < 2 or not own["q1"]:
             return Ratio(peer, own, value)
@@ -130,15 +130,16 @@ def load(directory: Path) -> Results:
     return Results({file.stem: json.loads(file.read_text()) for file in files})
 
 
-def joined(known: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scenario's result in which the steps of `later` replace the earlier ones.
 
     `parts` of the result names the replaced steps, their machine and time.
     """
     cases = {
-        case: {label: {**stats} for label, stats in labels.items()} for case, labels in known["cases"].items()
+        case: {label: {**stats} for label, stats in labels.items()}
+        for case, labels in earlier["cases"].items()
     }
-    specs = {**known["specs"]}
+    specs = {**earlier["specs"]}
     for case, labels in later["cases"].items():
         for label, subjects in labels.items():
             cases.setdefault(case, {}).setdefault(label, {}).update(subjects)
@@ -154,24 +155,24 @@ def joined(known: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]
             for case, labels in later["cases"].items()
         },
     }
-    return {**known, "cases": cases, "specs": specs, "parts": [*known.get("parts", []), part]}
+    return {**earlier, "cases": cases, "specs": specs, "parts": [*earlier.get("parts", []), part]}
 
 
 def errors(result: Mapping[str, Any]) -> list[str]:
     """Return the errors of a scenario by case, step and provider."""
-    found = []
+    problems = []
     for case, labels in result.get("cases", {}).items():
         for label, subjects in labels.items():
             for subject, stats in subjects.items():
                 for kind in ("error", "maintenance-error"):
-                    found += [
+                    problems += [
                         f"{case} / {label} / {subject}: {kind}: {e['message']}" for e in stats.get(kind, [])
                     ]
     for query, subjects in result.get("queries", {}).items():
-        found += [
+        problems += [
             f"{query} / {subject}: {e}" for subject, stats in subjects.items() for e in stats.get("error", [])
         ]
-    return found
+    return problems
 
 
 def _times(value: float) -> str:

@@ -76,8 +76,8 @@ class _Measured:
             more_classes=more_classes,
         )
         for case in cases:
-            known = self._specs.setdefault(case["name"], {**case, "subjects": []})
-            known["subjects"] = known["subjects"] + case["subjects"]
+            spec = self._specs.setdefault(case["name"], {**case, "subjects": []})
+            spec["subjects"] = spec["subjects"] + case["subjects"]
 
     def result(self) -> Result:
         return {"specs": self._specs, "cases": medians.by_case(self._events)}
@@ -148,13 +148,13 @@ def _comparison(
     name: str, stores: Sequence[str], extent: Extent, out: Path, *, package: str = "comparisons"
 ) -> Result:
     """Return what a module of `comparisons` or `engines` writes, which runs in a process of its own."""
-    found = out / f"{name}.found"
+    outcome = out / f"{name}.found"
     command = [
         sys.executable,
         "-m",
         f"benchmarks.{package}.{name}",
         "--json",
-        str(found),
+        str(outcome),
         *(["--stores", ",".join(stores)] if stores else []),
     ]
     with open(out / f"{name}.log", "wb") as log:
@@ -168,8 +168,8 @@ def _comparison(
         )
     if done.returncode:
         raise RuntimeError(f"the process ended with {done.returncode}; its log is {log.name}")
-    result: Result = json.loads(found.read_text())
-    found.unlink()
+    result: Result = json.loads(outcome.read_text())
+    outcome.unlink()
     return result
 
 

@@ -72,12 +72,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="runs of each jar (default: 3)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="file for the figures of every run")
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
-    given = parser.parse_args()
-    if given.beside is not None and not given.beside.is_file():
-        parser.error(f"there is no jar {given.beside}")
-    figures = measure(given.settings, given.beside, given.turns)
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    options = parser.parse_args()
+    if options.beside is not None and not options.beside.is_file():
+        parser.error(f"there is no jar {options.beside}")
+    figures = measure(options.settings, options.beside, options.turns)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
     print(table(figures))
 
 

@@ -50,22 +50,22 @@ def main() -> None:
         help="directory of the checkpoints; on another disk than TMPDIR restores copy",
     )
     parser.add_argument("--json", type=Path, help="file for the results")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.checkpoints) as name:
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.checkpoints) as name:
         root = Path(name)
-        _write_input(root / "input", asked.keys, asked.writes, asked.batches)
-        found = [
+        _write_input(root / "input", arguments.keys, arguments.writes, arguments.batches)
+        figures = [
             _run(root / f"query-{number}", root / "input", measurement)
             for number, measurement in enumerate(OPTIONS)
         ]
         measured = state_store.measure(str(root / "query-0"))
         result = [
             {"options": options, **_compared(measured, options, *measurement)}
-            for options, measurement in zip(OPTIONS, found, strict=True)
+            for options, measurement in zip(OPTIONS, figures, strict=True)
         ]
     print(json.dumps(result, indent=2))
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 
 def _compared(
@@ -97,8 +97,10 @@ def _write_input(directory: Path, keys: int, writes: int, files: int) -> None:
     chance = random.Random(5)
     directory.mkdir()
     for number in range(files):
-        chosen = range(keys) if not number else [int(keys * chance.random() ** 3) for _ in range(writes)]
-        table = pyarrow.table({"k": list(chosen), "v": [chance.random() for _ in chosen]})
+        changed_keys = (
+            range(keys) if not number else [int(keys * chance.random() ** 3) for _ in range(writes)]
+        )
+        table = pyarrow.table({"k": list(changed_keys), "v": [chance.random() for _ in changed_keys]})
         path = directory / f"{number:05}.parquet"
         pyarrow.parquet.write_table(table, path)
         os.utime(path, (1_700_000_000 + number,) * 2)

@@ -62,19 +62,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="OUT", help="file for the results")
     parser.add_argument("--local", action="store_true", help="measure CPU time with local files")
     parser.add_argument("--part", help=argparse.SUPPRESS)  # in a process of its own: see `_run`
-    given = parser.parse_args()
-    if given.part:
-        part = json.loads(given.part)
+    options = parser.parse_args()
+    if options.part:
+        part = json.loads(options.part)
         print(json.dumps(_local_part(**part) if "turns" in part else _part(**part)))
         return
-    operators = given.operators.split(",")
-    if given.local:
-        found = measure_locally(operators, given.keys, given.changed, given.turns)
+    operators = options.operators.split(",")
+    if options.local:
+        figures = measure_locally(operators, options.keys, options.changed, options.turns)
     else:
-        found = measure(operators, given.keys, given.changed, given.request_ms, given.turns)
-    print(table(found))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        figures = measure(operators, options.keys, options.changed, options.request_ms, options.turns)
+    print(table(figures))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 def measure(
@@ -94,7 +94,7 @@ def measure(
         AssertionError: The rows differ from each other or from Spark's store, or blocks are not fetched
             together with look-ahead alone.
     """
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for group in [[operator] for operator in operators] if apart else [operators]:
         with tempfile.TemporaryDirectory() as name:
             root = Path(name)
@@ -104,8 +104,8 @@ def measure(
             rng = np.random.default_rng(1)
             _write(root / "later", rng.choice(keys, changed, replace=False).tolist(), after_s=300)
             _write(root / "later", [keys], after_s=7200)  # whatever waits comes to its end
-            found |= _measured(root, {"operators": group, "request_ms": request_ms}, turns)
-    return found
+            figures |= _measured(root, {"operators": group, "request_ms": request_ms}, turns)
+    return figures
 
 
 def _measured(root: Path, common: dict[str, Any], turns: int) -> dict[str, dict[str, float]]:
@@ -123,7 +123,7 @@ def _measured(root: Path, common: dict[str, Any], turns: int) -> dict[str, dict[
             shutil.copytree(root / "made", copy, ignore=shutil.ignore_patterns("local"))
             results[case].append(part(copy, "in", full=False, ahead=ahead))
             shutil.rmtree(copy)
-    found = {}
+    figures = {}
     for operator in common["operators"]:
         runs = {case: [result[operator] for result in results[case]] for case in results}
         rows = [run["rows"] for run in (expected[operator], *runs["off"], *runs["on"])]
@@ -133,26 +133,26 @@ def _measured(root: Path, common: dict[str, Any], turns: int) -> dict[str, dict[
         # Commits ask for rows that nobody has read, which a filter may wrongly take for stored.
         if 10 * max(blocks["off"]) > min(blocks["on"]) or not min(blocks["on"]):
             raise AssertionError(f"blocks of {operator} that were fetched together: {blocks}")
-        found[operator] = {case: statistics.median(run["batch_ms"] for run in runs[case]) for case in runs}
-        found[operator]["blocks"] = statistics.median(blocks["on"])
-    return found
+        figures[operator] = {case: statistics.median(run["batch_ms"] for run in runs[case]) for case in runs}
+        figures[operator]["blocks"] = statistics.median(blocks["on"])
+    return figures
 
 
 def measure_locally(operators: list[str], keys: int, changed: int, turns: int) -> dict[str, dict[str, float]]:
     """Return for each operator the CPU milliseconds of a batch of local files with and without look-ahead."""
-    found = {}
+    figures = {}
     for operator in operators:
         with tempfile.TemporaryDirectory() as name:
             part = {"operator": operator, "keys": keys, "changed": changed, "turns": turns, "root": name}
             result = slow_storage.run_part(_MODULE, part)
-            found[operator] = {case: statistics.median(result[case]) for case in ("off", "on")}
-    return found
+            figures[operator] = {case: statistics.median(result[case]) for case in ("off", "on")}
+    return figures
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
+def table(figures: dict[str, dict[str, float]]) -> str:
     """Return the figures as Markdown."""
     lines = ["| | without, ms | with, ms | ratio | blocks fetched together |", "|---|---|---|---|---|"]
-    for operator, ms in found.items():
+    for operator, ms in figures.items():
         ratio, blocks = ms["off"] / ms["on"], ms.get("blocks", 0)
         lines.append(f"| {operator} | {ms['off']:.0f} | {ms['on']:.0f} | {ratio:.2f} | {blocks:.0f} |")
     return "\n".join(lines)
@@ -197,7 +197,7 @@ def _part(
     }
     spark = slow_storage.session(request_ms, options, 1 if full else None)
     if later is None:
-        found = {
+        figures = {
             operator: _run(spark, operator, source, Path(root, operator), is_ours=True, full=full)
             for operator in operators
         }
@@ -206,9 +206,9 @@ def _part(
         for operator in operators:
             _run(spark, operator, source, Path(root, operator))
         shutil.copytree(later, source, dirs_exist_ok=True)
-        found = {operator: _run(spark, operator, source, Path(root, operator)) for operator in operators}
+        figures = {operator: _run(spark, operator, source, Path(root, operator)) for operator in operators}
     spark.stop()
-    return found
+    return figures
 
 
 def _run(

@@ -40,38 +40,38 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="queries of each kind; default: 2")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--query", choices=(WITH, WITHOUT), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.query:
-        print(json.dumps(run(asked.query, asked.stores, asked.batches)))
+    options = parser.parse_args()
+    if options.query:
+        print(json.dumps(run(options.query, options.stores, options.batches)))
         return
-    found = measure(asked.stores, asked.batches, asked.rounds)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(table(found))
+    runs_by_kind = measure(options.stores, options.batches, options.rounds)
+    if options.json:
+        options.json.write_text(json.dumps(runs_by_kind, indent=1), encoding="utf-8")
+    print(table(runs_by_kind))
 
 
 def measure(stores: int, batches: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
     """Return what the queries of each kind measured, by kind."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    runs_by_kind: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for turn in range(rounds):
         for kind in (WITH, WITHOUT) if turn % 2 == 0 else (WITHOUT, WITH):
             command = [sys.executable, "-m", __spec__.name, "--query", kind]
             command += ["--stores", str(stores), "--batches", str(batches)]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            found[kind].append(json.loads(done.stdout.splitlines()[-1]))
-            print(f"{kind}: {found[kind][-1]}", file=sys.stderr, flush=True)
-    return found
+            runs_by_kind[kind].append(json.loads(done.stdout.splitlines()[-1]))
+            print(f"{kind}: {runs_by_kind[kind][-1]}", file=sys.stderr, flush=True)
+    return runs_by_kind
 
 
-def table(found: Runs) -> str:
+def table(runs_by_kind: Runs) -> str:
     """Return the figures as Markdown, a line for each kind of query."""
     lines = ["| | ms a batch | each query | CPU ms a batch | each query | bytes of events a batch |"]
     lines.append("|---" * 6 + "|")
-    for kind, runs in found.items():
+    for kind, runs in runs_by_kind.items():
         cells = [kind]
         for figure in ("ms", "cpu_ms"):
-            each = [statistics.median(run[figure]) for run in runs]
-            cells += [f"{statistics.median(each):,.0f}", ", ".join(f"{value:,.0f}" for value in each)]
+            medians = [statistics.median(run[figure]) for run in runs]
+            cells += [f"{statistics.median(medians):,.0f}", ", ".join(f"{value:,.0f}" for value in medians)]
         cells.append(f"{statistics.median(size for run in runs for size in run['event_bytes'] or [0]):,.0f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -103,11 +103,11 @@ def run(kind: str, stores: int, batches: int) -> dict[str, Any]:
         }
         spark = SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
-        found = _run(spark, room, stores, batches)
+        figures = _run(spark, room, stores, batches)
         spark.stop()
         events = [line for log in (room / "events").iterdir() for line in log.read_bytes().splitlines()]
-        found["event_bytes"] = [len(event) for event in events if _EVENT.encode() in event[:200]][WARM:]
-        return found
+        figures["event_bytes"] = [len(event) for event in events if _EVENT.encode() in event[:200]][WARM:]
+        return figures
 
 
 def _run(spark: Any, room: Path, stores: int, batches: int) -> dict[str, Any]:

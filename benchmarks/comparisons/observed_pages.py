@@ -45,11 +45,11 @@ def main() -> None:
         "--every", type=float, default=30.0, help="seconds between looks; default: 30, as on S3"
     )
     parser.add_argument("--json", type=Path, help="a file for the figures")
-    asked = parser.parse_args()
-    found = [measure(stores, asked.seconds, asked.every) for stores in asked.stores or (10, 1_000)]
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(table(found))
+    options = parser.parse_args()
+    figures = [measure(stores, options.seconds, options.every) for stores in options.stores or (10, 1_000)]
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    print(table(figures))
 
 
 def measure(stores: int, seconds: float, every_s: float) -> dict[str, Any]:
@@ -79,11 +79,11 @@ def measure(stores: int, seconds: float, every_s: float) -> dict[str, Any]:
     }
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> str:
+def table(figures: Sequence[Mapping[str, Any]]) -> str:
     """Return the figures as Markdown, a line for each query."""
     lines = ["| stores | page, ms | each | KB | first look: lists, reads | a minute: lists, reads |"]
     lines.append("|---" * 6 + "|")
-    for row in found:
+    for row in figures:
         cells = [f"{row['stores']:,}", f"{statistics.median(row['load_ms']):.0f}"]
         cells.append(", ".join(f"{value:.0f}" for value in row["load_ms"]))
         cells.append(f"{row['page_bytes'] / 1024:.0f}")
@@ -132,10 +132,10 @@ def _counted(service: Any, query: Any, seconds: float) -> dict[str, float]:
     while time.monotonic() < end_s:
         service.http.get("v1/queries")
         time.sleep(1)
-    found = _requests(service)
+    figures = _requests(service)
     ended.set()
     committing.join()
-    return {kind: found[kind] - before[kind] for kind in found}
+    return {kind: figures[kind] - before[kind] for kind in figures}
 
 
 def _requests(service: Any) -> dict[str, float]:

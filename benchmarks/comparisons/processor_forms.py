@@ -235,7 +235,7 @@ def run(spark: Any, case: str, source: Path, checkpoint: Path, batched: bool) ->
     reports = [report for report in query.recentProgress if report.numInputRows]
     triggers_ms = [report.durationMs["triggerExecution"] for report in reports]
     assert len(until) == len(reports), f"{len(until)} times of {len(reports)} batches"
-    used = [round(after - before, 2) for before, after in itertools.pairwise(until)]
+    cpu_times = [round(after - before, 2) for before, after in itertools.pairwise(until)]
     content = [tuple(report.observedMetrics["content"]) for report in reports]
     for name in variables:
         read = spark.read.format("statestore").option("stateVarName", name)
@@ -248,8 +248,8 @@ def run(spark: Any, case: str, source: Path, checkpoint: Path, batched: bool) ->
         "first_ms": triggers_ms[0],
         "batch_ms": triggers_ms[1:],
         "median_ms": statistics.median(triggers_ms[1:]),
-        "cpu_s": used,
-        "median_cpu_s": statistics.median(used),
+        "cpu_s": cpu_times,
+        "median_cpu_s": statistics.median(cpu_times),
         "content": content,
     }
 
@@ -270,18 +270,18 @@ def compare(
     warming = root / f"warming-{warm}"
     if warm and not warming.exists():
         write_batches(WARM_GROUPS, warm, warming)
-    found = {}
+    figures = {}
     for form in ("batched", "stock"):
         if warm:
             run(spark, case, warming, root / f"{case}-{store}-{form}-{groups}-warm", form == "batched")
-        found[form] = run(spark, case, source, root / f"{case}-{store}-{form}-{groups}", form == "batched")
-    stock, ours = found["stock"], found["batched"]
+        figures[form] = run(spark, case, source, root / f"{case}-{store}-{form}-{groups}", form == "batched")
+    stock, ours = figures["stock"], figures["batched"]
     equal = stock.pop("content") == ours.pop("content")
     return {
         "case": case,
         "store": store,
         "groups": groups,
-        **found,
+        **figures,
         "us_a_group": round(ours["median_ms"] * 1000 / groups, 1),
         "stock_us_a_group": round(stock["median_ms"] * 1000 / groups, 1),
         "times_stock": round(stock["median_ms"] / ours["median_ms"], 2),

@@ -81,7 +81,7 @@ def measure(groups: int, pandas_groups: int, batches: int) -> list[dict[str, Any
     """Return a figure for each query and store; raise RuntimeError if the outputs differ."""
     sources = processors.COMPARISON.sources
     jar = jvm.compiled_sources("processors", sources)
-    found = []
+    figures = []
     with tempfile.TemporaryDirectory(prefix="state-store-queries-") as name:
         work = Path(name)
         spark = _session(work, jar)
@@ -91,10 +91,10 @@ def measure(groups: int, pandas_groups: int, batches: int) -> list[dict[str, Any
                 runs = [_run(spark, work, query, store) for store in STORES]
                 if len({run.pop("content") for run in runs}) != 1:
                     raise RuntimeError(f"the outputs of {query.__name__} differ")
-                found += [{"query": query.__name__, "groups": size, **run} for run in runs]
+                figures += [{"query": query.__name__, "groups": size, **run} for run in runs]
         finally:
             spark.stop()
-    return found
+    return figures
 
 
 def _session(work: Path, jar: Path) -> SparkSession:

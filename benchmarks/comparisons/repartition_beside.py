@@ -39,30 +39,30 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the state")
     parser.add_argument("--changed", type=float, default=1.0, help="percent of the rows that change")
     parser.add_argument("--json", type=Path, help="file for the results")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="state-store-beside-") as root:
-        found = measured(Path(root), asked.rows, asked.changed / 100)
-    print(json.dumps(found, indent=2))
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2), encoding="utf-8")
+        figures = measured(Path(root), options.rows, options.changed / 100)
+    print(json.dumps(figures, indent=2))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2), encoding="utf-8")
 
 
 def measured(root: Path, rows: int, changed: float) -> dict[str, Any]:
     """Return the seconds of each call, and the size of the state."""
     source, target, plain = str(root / "source"), str(root / "target"), str(root / "plain")
     _make(root, source, rows)
-    found: dict[str, Any] = {"rows": rows, "changed": changed}
-    found["bytes"] = sum(path.stat().st_size for path in Path(source, "state").rglob("*.sst"))
-    found["running"], _ = _timed(
+    figures: dict[str, Any] = {"rows": rows, "changed": changed}
+    figures["bytes"] = sum(path.stat().st_size for path in Path(source, "state").rglob("*.sst"))
+    figures["running"], _ = _timed(
         lambda: state_store.repartition(source, target, 2 * PARTITIONS, running=True)
     )
     for number in range(BATCHES):
         _run_batch(Path(source), number, round(rows * changed / BATCHES / PARTITIONS))
-    found["end"], ended = _timed(lambda: state_store.repartition(source, target, 2 * PARTITIONS))
-    found["plain"], done = _timed(lambda: state_store.repartition(source, plain, 2 * PARTITIONS))
+    figures["end"], ended = _timed(lambda: state_store.repartition(source, target, 2 * PARTITIONS))
+    figures["plain"], done = _timed(lambda: state_store.repartition(source, plain, 2 * PARTITIONS))
     assert ended.rows == done.rows
     assert _hash(target) == _hash(plain)
-    return found
+    return figures
 
 
 def _timed(call: Callable[[], Any]) -> tuple[dict[str, float], Any]:

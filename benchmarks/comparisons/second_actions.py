@@ -45,15 +45,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=10, help=f"batches of a query, {_DROPPED + 1} or more")
     parser.add_argument("--turns", type=int, default=3, help="queries of each kind")
     parser.add_argument("--json", type=Path, metavar="OUT", help="file for the results")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         spark = _session()
-        _write_input(spark, f"{root}/in", given.rows, given.batches)
-        result = measured(spark, Path(root), given.turns)
+        _write_input(spark, f"{root}/in", options.rows, options.batches)
+        result = measured(spark, Path(root), options.turns)
         spark.stop()
     print(json.dumps(result, indent=2))
-    if given.json:
-        given.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 
 def measured(spark: SparkSession, root: Path, turns: int) -> dict[str, dict[str, float]]:

@@ -63,12 +63,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="queries of each kind; default: 3")
     parser.add_argument("--storage", choices=STORAGES, default="local", help="place of the checkpoints")
     parser.add_argument("--json", type=Path, help="a file for the figures")
-    asked = parser.parse_args()
-    with _storage(asked.storage) as (root, conf):
-        found = measure(asked.batches, asked.rounds, root, conf, rows=asked.rows, stores=asked.stores)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(table(found))
+    options = parser.parse_args()
+    with _storage(options.storage) as (root, conf):
+        figures = measure(
+            options.batches, options.rounds, root, conf, rows=options.rows, stores=options.stores
+        )
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    print(table(figures))
 
 
 @contextlib.contextmanager
@@ -127,7 +129,7 @@ def measure(
                 checkpoint = f"{root or room}/{turn} {store} {name}".replace(" ", "-").replace("'", "")
                 kinds[f"{store}, {name}"] += _run(spark, conf, files, checkpoint)[WARM:]
         spark.stop()
-    return {kind: _figures(found) for kind, found in kinds.items()}
+    return {kind: _figures(batches_of_kind) for kind, batches_of_kind in kinds.items()}
 
 
 @dataclass(frozen=True)
@@ -155,12 +157,12 @@ def _figures(batches: Sequence[_Batch]) -> dict[str, float]:
     }
 
 
-def table(found: Mapping[str, Mapping[str, float]]) -> str:
+def table(figures_by_kind: Mapping[str, Mapping[str, float]]) -> str:
     """Return the figures as Markdown, a line for each kind of query; the last of them have a ratio of 1."""
     columns = (*PARTS, "commit", "longest")
     lines = ["| | " + " | ".join((*columns, "store", "ratio")) + " |", "|---" * (len(columns) + 3) + "|"]
-    own = list(found.values())[-1]["triggerExecution"]
-    for kind, figures in found.items():
+    own = list(figures_by_kind.values())[-1]["triggerExecution"]
+    for kind, figures in figures_by_kind.items():
         cells = [f"{figures[column]:.0f}" for column in columns]
         cells += [f"{figures['store']:.0%}", f"{figures['triggerExecution'] / own:.2f}"]
         lines.append(f"| {kind} | " + " | ".join(cells) + " |")
@@ -200,7 +202,7 @@ def _commits(spark: Any, before: int) -> list[tuple[float, float]]:
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     store = spark._jsparkSession.sharedState().statusStore()
     executions = store.executionsList()
-    found = []
+    figures = []
     for number in range(before, executions.size()):
         execution = executions.apply(number)
         metrics = execution.metrics()
@@ -212,8 +214,8 @@ def _commits(spark: Any, before: int) -> list[tuple[float, float]]:
         values = store.executionMetrics(execution.executionId())
         for text in (values.get(accumulator) for accumulator in ids):
             if text.isDefined():
-                found.append(_median_and_longest(str(text.get())))
-    return found
+                figures.append(_median_and_longest(str(text.get())))
+    return figures
 
 
 def _median_and_longest(metric: str) -> tuple[float, float]:

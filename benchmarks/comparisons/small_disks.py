@@ -43,21 +43,21 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1, help="local disk as a share of the state")
     parser.add_argument("--json", type=Path, metavar="OUT", help="file for the results")
     parser.add_argument("--part", help=argparse.SUPPRESS)  # in a process of its own: see `_run`
-    given = parser.parse_args()
-    if given.part:
-        print(json.dumps(_part(**json.loads(given.part))))
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps(_part(**json.loads(options.part))))
         return
-    found = measure(given.keys, given.changed, given.batches, given.request_ms, given.share)
-    print(table(found))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    figures = measure(options.keys, options.changed, options.batches, options.request_ms, options.share)
+    print(table(figures))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 def measure(
     keys: int, changed: int, batches: int, request_ms: int, share: float
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Return by distribution and disk the milliseconds of the batches, the local bytes and the rows."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    figures: dict[str, dict[str, dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         for first in range(_LOADS):
@@ -70,11 +70,11 @@ def measure(
             rng = np.random.default_rng(1)
             for _ in range(batches):
                 if distribution == "uniform":
-                    chosen = rng.integers(0, keys, changed)
+                    changed_keys = rng.integers(0, keys, changed)
                 else:
-                    chosen = (rng.zipf(1.2, changed) % keys) * _SCATTER % keys
-                _write(source, chosen)
-            results = found[distribution] = {}
+                    changed_keys = (rng.zipf(1.2, changed) % keys) * _SCATTER % keys
+                _write(source, changed_keys)
+            results = figures[distribution] = {}
             limits = {"local": 0, "above": 3 * state_bytes, "limited": int(state_bytes * share)}
             for disk, limit in limits.items():
                 copy = root / f"{distribution}-{disk}"
@@ -89,16 +89,16 @@ def measure(
                 path.unlink()
             if any(result["rows"] != results["local"]["rows"] for result in results.values()):
                 raise AssertionError(f"the batches differ: {results}")
-    return found
+    return figures
 
 
-def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
     """Return the figures as Markdown."""
     lines = [
         "| | limit | no limit, ms | limited, ms | ratio | state, MB | disk at the end, MB |",
         "|---|---|---|---|---|---|---|",
     ]
-    for distribution, results in found.items():
+    for distribution, results in figures.items():
         local = statistics.median(results["local"]["ms"][1:])
         for kind in ("above", "limited"):
             limited = statistics.median(results[kind]["ms"][1:])

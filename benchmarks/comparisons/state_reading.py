@@ -34,16 +34,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the state")
     parser.add_argument("--json", type=Path, help="file for the results")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         spark = _session()
         checkpoint = str(Path(root) / "checkpoint")
-        _make(spark, checkpoint, asked.rows)
-        result = measured(spark, checkpoint, asked.rows)
+        _make(spark, checkpoint, options.rows)
+        result = measured(spark, checkpoint, options.rows)
         spark.stop()
     print(json.dumps(result, indent=2))
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 
 def measured(spark: SparkSession, checkpoint: str, rows: int) -> dict[str, Any]:
@@ -58,10 +58,10 @@ def measured(spark: SparkSession, checkpoint: str, rows: int) -> dict[str, Any]:
     for _ in range(TURNS):
         for name, read in readers.items():
             started = time.perf_counter()
-            found = read()
+            answer = read()
             times[name].append(time.perf_counter() - started)
-            if found is not None:
-                sums.append(found)
+            if answer is not None:
+                sums.append(answer)
     if any(values != sums[0] for values in sums) or sums[0]["count"] != rows:
         raise SystemExit(f"the readers do not agree: {sums}")
     speed = {name: rows / statistics.median(some) for name, some in times.items()}

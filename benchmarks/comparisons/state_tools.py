@@ -96,18 +96,18 @@ def main() -> None:
     parser.add_argument("--without-spark", action="store_true", help="leave Spark's repartition out")
     parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.of:
-        _work(*asked.of)
+    options = parser.parse_args()
+    if options.of:
+        _work(*options.of)
         return
-    rows = asked.rows or (QUICK_ROWS if asked.quick else ROWS)
+    rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
     with tempfile.TemporaryDirectory(prefix="state-store-tools-") as root:
-        state = State(Path(root), rows, asked.row_bytes, asked.partitions)
-        turns = asked.turns or (1 if asked.quick else 3)
-        result = {"tools": measured(state, turns, asked.tools, beside_spark=not asked.without_spark)}
+        state = State(Path(root), rows, options.row_bytes, options.partitions)
+        turns = options.turns or (1 if options.quick else 3)
+        result = {"tools": measured(state, turns, options.tools, beside_spark=not options.without_spark)}
     print(json.dumps(result, indent=2))
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,12 @@ def measured(state: State, turns: int, tools: Sequence[str], *, beside_spark: bo
     jobs = {executors: _as_jobs(own, rows, executors, tools) for executors in EXECUTORS}
     single, double = (jobs[executors] for executors in EXECUTORS)
     predicted = {tool.name: tool.cpu_s(rows, files / rows) for tool in TOOLS}
-    found: dict[str, Any] = {"rows": rows, "bytes": files, "partitions": state.partitions, "tools": {}}
+    figures: dict[str, Any] = {"rows": rows, "bytes": files, "partitions": state.partitions, "tools": {}}
     for name in tools:
         cpu_s = min(seconds for seconds, _ in alone[name])
         net_s = cpu_s - min(starts[name])
         is_known = net_s > _LEAST_NET * cpu_s
-        found["tools"][name] = {
+        figures["tools"][name] = {
             "cpu_s": round(cpu_s, 2),
             "million_s": round(net_s / (rows - FEW_ROWS) * 1e6, 2) if is_known else None,
             "estimated": round(predicted[name] / net_s, 2) if is_known else None,
@@ -166,11 +166,11 @@ def measured(state: State, turns: int, tools: Sequence[str], *, beside_spark: bo
             "gain_of_second": round(single[name]["busiest_cpu_s"] / double[name]["busiest_cpu_s"], 2),
         }
     if theirs:
-        found[_SPARKS] = {
+        figures[_SPARKS] = {
             "cpu_s": round(min(theirs), 2),
-            "times_ours": round(min(theirs) / found["tools"]["repartition"]["cpu_s"], 2),
+            "times_ours": round(min(theirs) / figures["tools"]["repartition"]["cpu_s"], 2),
         }
-    return found
+    return figures
 
 
 def _in_process(name: str, checkpoint: Path, rows: int) -> tuple[float, int]:
@@ -178,21 +178,21 @@ def _in_process(name: str, checkpoint: Path, rows: int) -> tuple[float, int]:
     target = checkpoint.parent / "target"
     command = [sys.executable, "-m", "benchmarks.comparisons.state_tools", "--of", name]
     process = subprocess.Popen([*command, str(checkpoint), str(target), str(rows)], cwd=_CHECKOUT)
-    _, status, used = os.wait4(process.pid, 0)
+    _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{name} ended with {process.returncode}")
     shutil.rmtree(target, ignore_errors=True)
-    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10
 
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _work(name: str, checkpoint: str, target: str, rows: str) -> None:
-    found = WORK[name](checkpoint, target, None)
-    if found != int(rows):
-        raise SystemExit(f"{name} found {found} rows of {rows}")
+    count = WORK[name](checkpoint, target, None)
+    if count != int(rows):
+        raise SystemExit(f"{name} found {count} rows of {rows}")
 
 
 def _of_spark(spark: SparkSession, checkpoint: Path, partitions: int) -> float:
@@ -211,7 +211,7 @@ def _as_jobs(own: Path, rows: int, executors: int, tools: Sequence[str]) -> dict
     """Let tools work as jobs of a cluster; return the CPU seconds and the memory of its executors."""
     spark = _session(f"local-cluster[{executors},1,512]", provider=False)
     try:
-        found = {}
+        figures = {}
         for name in tools:
             target = own.parent / f"job-{name}"
             watched = _Executors(executors)
@@ -219,9 +219,9 @@ def _as_jobs(own: Path, rows: int, executors: int, tools: Sequence[str]) -> dict
                 counted = WORK[name](str(own), str(target), spark)
             if counted != rows:
                 raise SystemExit(f"{name} found {counted} rows of {rows}")
-            found[name] = watched.result()
+            figures[name] = watched.result()
             shutil.rmtree(target, ignore_errors=True)
-        return found
+        return figures
     finally:
         spark.stop()
 
@@ -280,7 +280,7 @@ class _Executors:
 
 def _descendants(process: int) -> list[int]:
     """Return the children of a process, and theirs."""
-    found: list[int] = []
+    descendants: list[int] = []
     todo = [process]
     while todo:
         for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
@@ -288,9 +288,9 @@ def _descendants(process: int) -> list[int]:
                 children = [int(word) for word in task.read_text().split()]
             except OSError:
                 continue
-            found += children
+            descendants += children
             todo += children
-    return found
+    return descendants
 
 
 def _words(process: int) -> str:

@@ -145,8 +145,8 @@ QUICK = (
 def batch(scenario: Scenario, number: int) -> pa.Table:
     """Return a batch of input: `k` (text) and `v` (a whole number as double, so that sums are exact)."""
     random = np.random.default_rng(1000 + number)
-    chosen = random.choice(scenario.keys, scenario.groups, replace=False)
-    keys = np.repeat(chosen, scenario.rows)
+    chosen_keys = random.choice(scenario.keys, scenario.groups, replace=False)
+    keys = np.repeat(chosen_keys, scenario.rows)
     random.shuffle(keys)
     names = pa.array([f"N{key:07d}" for key in keys])
     return pa.table({"k": names, "v": random.integers(0, 1000, len(keys)).astype(float)})
@@ -211,8 +211,8 @@ class Query:
         self.checksums += [tuple(report.observedMetrics["content"]) for report in reports]
         if counts:
             until = [self._cpu_until(report) for report in reports]
-            used = [after - before for before, after in itertools.pairwise(until)]
-            self._measured += zip(reports[1:], used, strict=True)
+            cpu_times = [after - before for before, after in itertools.pairwise(until)]
+            self._measured += zip(reports[1:], cpu_times, strict=True)
 
     def _use_store(self) -> None:
         options = "spark.sql.streaming.stateStore."
@@ -239,17 +239,17 @@ class Query:
 
     def _cpu_until(self, report: Any) -> float:
         deadline = time.monotonic() + 300
-        while (found := self._cpu.until.get((str(report.runId), report.batchId))) is None:
+        while (end := self._cpu.until.get((str(report.runId), report.batchId))) is None:
             assert time.monotonic() < deadline, f"no progress was reported of batch {report.batchId}"
             time.sleep(0.01)
-        return found
+        return end
 
     def state(self, batch_id: int) -> Any:
         """Return the state after a batch as (key, n, s), sorted by key."""
         self._use_store()
         reader = self._spark.read.format("statestore").option("batchId", batch_id)
-        found = reader.load(str(self._checkpoint)).selectExpr("key.k as k", "value.groupState.*")
-        return found.toPandas().sort_values("k", ignore_index=True)
+        rows = reader.load(str(self._checkpoint)).selectExpr("key.k as k", "value.groupState.*")
+        return rows.toPandas().sort_values("k", ignore_index=True)
 
     def figures(self) -> dict[str, Any]:
         """Return milliseconds and CPU seconds of the batches that count."""

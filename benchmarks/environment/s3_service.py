@@ -91,9 +91,11 @@ def client_properties(url: str, request_ms: int, stream_bytes: int) -> dict[str,
         request_ms: the wait before each request.
         stream_bytes: the pace of a body, in bytes a second.
     """
-    found: Mapping[str, str] = _of_tests("minis3").S3Server(urllib.parse.urlsplit(url).port).hadoop_properties
+    properties: Mapping[str, str] = (
+        _of_tests("minis3").S3Server(urllib.parse.urlsplit(url).port).hadoop_properties
+    )
     return {
-        **found,
+        **properties,
         "fs.s3a.audit.execution.interceptors": DELAYED_REQUESTS,
         "fs.delayed.request.ms": str(request_ms),
         "fs.delayed.stream.bytes": str(stream_bytes),

@@ -90,9 +90,9 @@ def _goals(results: Results, earlier: str) -> str:
     if results.bench == "quick":
         return f"{page}The goals are for states that this extent is too small for.\n"
     cells = re.findall(r"(?m)^\| (.+) \| (.+) \| (.+) \| (.+) \| ((?:met|\*\*missed\*\*).*) \|$", earlier)
-    known = {row[:3]: goals.Outcome(*row) for row in cells}
+    earlier_outcomes = {row[:3]: goals.Outcome(*row) for row in cells}
     outcomes = [
-        known.get(outcome[:3], outcome) if outcome.met is None else outcome
+        earlier_outcomes.get(outcome[:3], outcome) if outcome.met is None else outcome
         for outcome in goals.outcomes(results)
     ]
     page += rows[0] + "".join(f"| {' | '.join(outcome)} |\n" for outcome in outcomes)

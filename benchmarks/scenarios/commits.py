@@ -51,11 +51,11 @@ def main() -> None:
     parser.add_argument("--jar", type=Path, help="another build of this store")
     parser.add_argument("--json", type=Path, metavar="OUT", help="file for the figures")
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
-    asked = parser.parse_args()
-    found = measure(asked.turns, asked.settings, asked.jar)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(table(found))
+    options = parser.parse_args()
+    figures = measure(options.turns, options.settings, options.jar)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print(table(figures))
 
 
 def measure(turns: int, settings: Sequence[str] = (), jar: Path | None = None) -> dict[str, list[Figure]]:
@@ -65,19 +65,19 @@ def measure(turns: int, settings: Sequence[str] = (), jar: Path | None = None) -
     ]
     if jar is not None:
         measured.append(("the other build", OWN, jar))
-    found: dict[str, list[Figure]] = {title: [] for title, _, _ in measured}
+    figures: dict[str, list[Figure]] = {title: [] for title, _, _ in measured}
     for _ in range(turns):
         for title, variant, other in measured:
             options = [f"{name}={value}" for name, value in variant.conf.items()]
-            given = [f"provider={variant.provider}", "turns=1", *options, *settings]
-            found[title] += COMPARISON.measure(given, jar=other)
-    return found
+            arguments = [f"provider={variant.provider}", "turns=1", *options, *settings]
+            figures[title] += COMPARISON.measure(arguments, jar=other)
+    return figures
 
 
-def table(found: Mapping[str, Sequence[Figure]]) -> str:
+def table(figures_by_store: Mapping[str, Sequence[Figure]]) -> str:
     """Return the medians over the turns as Markdown, a line for each store."""
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for title, figures in found.items():
+    for title, figures in figures_by_store.items():
         cells = (f"{statistics.median(figure[name] for figure in figures):.2f}" for name in COLUMNS)
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

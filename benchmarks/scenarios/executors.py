@@ -50,10 +50,10 @@ def executors(extent: Extent, ours: bool) -> list[Run]:
 
 
 def _subjects(extent: Extent, ours: bool) -> list[Variant]:
-    found = [HDFS, providers.bounded(CHANGELOG, BUDGET_MB)]
+    subjects = [HDFS, providers.bounded(CHANGELOG, BUDGET_MB)]
     if extent.is_full:
-        found.append(providers.bounded(providers.ROCKSDB, BUDGET_MB))
-    return [*found, incremental(BUDGET_MB)] if ours else found
+        subjects.append(providers.bounded(providers.ROCKSDB, BUDGET_MB))
+    return [*subjects, incremental(BUDGET_MB)] if ours else subjects
 
 
 def _many(count: int, subjects: list[Variant], extent: Extent, ours: bool) -> Case:
@@ -135,8 +135,8 @@ def agent_share(results: Results, subject: str, count: int) -> float | None:
 
 def _memory(results: Results, subject: str, count: int) -> Mapping[str, Any] | None:
     step = results.step(SCENARIO, name(count), MEMORY)
-    found: Mapping[str, Any] | None = step.get(subject, {}).get("memory")
-    return found
+    memory: Mapping[str, Any] | None = step.get(subject, {}).get("memory")
+    return memory
 
 
 def row(results: Results, subject: str, count: int) -> tuple[str, ...] | None:

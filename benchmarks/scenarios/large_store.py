@@ -123,10 +123,10 @@ def amplification(results: Results, step: str) -> Amplification | None:
 
 def growth(results: Results) -> float | None:
     """Return the time of a batch on all keys as a multiple of that on a tenth of them."""
-    found = labels(results)
-    if len(found) < 2:
+    measured_labels = labels(results)
+    if len(measured_labels) < 2:
         return None
-    compared = (found[0], found[-1])
+    compared = (measured_labels[0], measured_labels[-1])
     smaller, larger = (
         results.median(SCENARIO, SCENARIO, step, OURS, "batch", "wall_ms") for step in compared
     )

@@ -106,11 +106,11 @@ def _by_query(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _compare(subjects: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
     """Return statistics by provider; a provider whose output differs from the first one's has an error."""
     contents = {name: [run["content"] for run in runs if "content" in run] for name, runs in subjects.items()}
-    reference = next((found[0] for found in contents.values() if found), None)
+    reference = next((outputs[0] for outputs in contents.values() if outputs), None)
     result: dict[str, Any] = {}
     for name, runs in subjects.items():
         errors = [run["error"] for run in runs if "error" in run]
-        differs = [found for found in contents[name] if found != reference]
+        differs = [outputs for outputs in contents[name] if outputs != reference]
         if differs:
             errors.append(f"output differs: {differs[0]} instead of {reference}")
         good = [run for run in runs if "batches" in run]

@@ -87,14 +87,14 @@ def _key(number: int) -> bytes:
 
 def _through_all(work: Path, inputs: _Inputs, kind: str, group: int) -> dict[str, Any]:
     base, merges = inputs.base, []
-    used = []
+    directories = []
     for start in range(0, len(inputs.deltas), group):
         target = work / f"{kind}-{group}-{start}"
         merges.append(_merge(base, inputs.deltas[start : start + group], target, kind, inputs.settings))
-        used.append(target)
+        directories.append(target)
         base = target
     _check(base, inputs, f"{kind}, {group} deltas")
-    for directory in used:
+    for directory in directories:
         shutil.rmtree(directory)
     change = sum(delta.stat().st_size for delta in inputs.deltas)
     seconds = sum(merge["seconds"] for merge in merges)

@@ -70,7 +70,7 @@ def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
     """
     if extent.cases and name not in extent.cases:
         return []
-    found = [
+    variants_by_keys = [
         (
             keys,
             [
@@ -84,7 +84,7 @@ def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
     ]
     return [
         Part(keys, some)
-        for keys, subjects in found
+        for keys, subjects in variants_by_keys
         for some in ([[variant] for variant in subjects] if keys == LARGE else [subjects])
         if some
     ]
@@ -162,5 +162,5 @@ def hdfs(out: Path) -> Iterator[str]:
 def s3(out: Path) -> Iterator[dict[str, str]]:
     """Run a service for the context, and yield the configuration of its clients."""
     with s3_service.started(out / "s3-service.log") as url:
-        found = s3_service.client_properties(url, REQUEST_MS, STREAM_BYTES)
-        yield {**found, f"fs.s3a.bucket.{s3_service.BUCKET}.input.stream.type": "classic"}
+        properties = s3_service.client_properties(url, REQUEST_MS, STREAM_BYTES)
+        yield {**properties, f"fs.s3a.bucket.{s3_service.BUCKET}.input.stream.type": "classic"}

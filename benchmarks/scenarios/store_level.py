@@ -147,8 +147,8 @@ def store(extent: Extent, ours: bool) -> list[Run]:
 
     def simple(name: str, keys: int, steps: Sequence[Step] = (), **shape: Any) -> Case:
         some = steps or [batches(extent, "uniform", min(size, keys // 10))]
-        chosen = subjects if name == "base" or extent.is_full else two
-        return case(name, chosen, [load(keys), *some, {"do": "verify"}], ours=ours, **shape)
+        subjects_of_case = subjects if name == "base" or extent.is_full else two
+        return case(name, subjects_of_case, [load(keys), *some, {"do": "verify"}], ours=ours, **shape)
 
     patterns = [batches(extent, "uniform", size)]
     for other in (100,) if quick else (100, 1_000, 100_000):
@@ -192,8 +192,8 @@ def compared(extent: Extent, stores: int = 1) -> list[Variant]:
 
 def closest(extent: Extent, stores: int = 1) -> list[Variant]:
     """Return Spark's default provider, and RocksDB at its quickest; the full extent has all."""
-    found = compared(extent, stores)
-    return found if extent.is_full else [HDFS, found[-1]]
+    variants = compared(extent, stores)
+    return variants if extent.is_full else [HDFS, variants[-1]]
 
 
 def history(extent: Extent) -> list[Variant]:
