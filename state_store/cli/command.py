@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from state_store.cli.output import print_error, print_note, wide_option
+from state_store.cli.output import Meter, print_error, print_note, wide_option
 from state_store.cli.process import NOTHING_WRITTEN, ExitCode, note_left, set_utc, visible, zone
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option import OptionType
@@ -331,13 +331,30 @@ _QUERY_PARAMETERS = (
 )
 
 
+class QueryStores(NamedTuple):
+    """The stores of a query that a command is about, as the functions of the package take them.
+
+    `checkpoint` is empty if it may be, and is missing.
+    """
+
+    checkpoint: str
+    operator: int | None
+    partition: int | None
+    name: str | None
+
+    def meter(self, done: str) -> Meter:
+        """Return a meter of work on each of them."""
+        selection = Filter(self.operator, self.partition, self.name)
+        return Meter(done, len(Query.open(self.checkpoint).stores(selection)))
+
+
 def query_command(
     name: str, *, examples: tuple[str, ...], optional: bool = False
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command about the stores of a query.
 
-    Its function gets `checkpoint`, the directory (None if it is `optional` and missing), `selection`, the
-    stores that are meant, and `as_json`.
+    Its function gets the `QueryStores` that are meant, whose checkpoint may be missing if it is `optional`,
+    and `as_json`.
     """
 
     def declare(function: Callable[..., Any]) -> click.Command:
@@ -349,7 +366,7 @@ def query_command(
             store: str | None,
             **others: Any,
         ) -> Any:
-            return function(checkpoint, Filter(operator, partition, store), **others)
+            return function(QueryStores(checkpoint or "", operator, partition, store), **others)
 
         declared: Callable[..., Any] = of_stores
         argument = click.argument("checkpoint", metavar="DIR", type=Location(), required=not optional)

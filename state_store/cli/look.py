@@ -21,7 +21,6 @@ from state_store.core.codec import fields_to_json
 from state_store.data.dataset import checkpoints as histories
 from state_store.data.dataset.checkpoints import Files, HeldFile, runs
 from state_store.data.dataset.checkpoints import files as files_of
-from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 
 
@@ -178,7 +177,7 @@ _MIN_COLUMNS = 5
     ),
 )
 @click.option("--each", is_flag=True, help="Print a table for each store instead of a sum over partitions.")
-def checkpoints(checkpoint: str, selection: Filter, as_json: bool, each: bool) -> None:
+def checkpoints(selection: declare.QueryStores, as_json: bool, each: bool) -> None:
     """List the versions that can be restored.
 
     Lists the versions of the state that can be restored, oldest first: version v is the state after batch
@@ -186,10 +185,8 @@ def checkpoints(checkpoint: str, selection: Filter, as_json: bool, each: bool) -
     is the snapshot that a restore begins with, and the number of deltas after it; "wrote" is what was made at
     the version, and "why" says for what reason; "new" are its bytes that no older version has.
     """
-    with output.Meter("listed", len(Query.open(checkpoint).stores(selection))) as meter:
-        history = histories.checkpoints(
-            checkpoint, selection.operator, selection.partition, selection.name, progress=meter
-        )
+    with selection.meter("listed") as meter:
+        history = histories.checkpoints(*selection, progress=meter)
     if as_json:
         output.print_json(_versions_json(history))
         return
@@ -250,21 +247,14 @@ def _versions_json(history: histories.Checkpoints) -> dict[str, Any]:
 @click.option(
     "--version", type=declare.NUMBER, metavar="N", help="The version; default: the one committed last."
 )
-def chain(checkpoint: str, selection: Filter, as_json: bool, version: int | None) -> None:
+def chain(selection: declare.QueryStores, as_json: bool, version: int | None) -> None:
     """Draw the files of a version.
 
     Draws, for each store, the versions that a version came from, newest first: those that a restore reads
     (the newest snapshot and the deltas after it), and, dim, those that are there for older versions.
     """
-    with output.Meter("listed", len(Query.open(checkpoint).stores(selection))) as meter:
-        by_store = histories.chain(
-            checkpoint,
-            selection.operator,
-            selection.partition,
-            selection.name,
-            version=version,
-            progress=meter,
-        )
+    with selection.meter("listed") as meter:
+        by_store = histories.chain(*selection, version=version, progress=meter)
     if as_json:
         output.print_json(
             [
@@ -331,8 +321,7 @@ _REASON_COLUMNS = (output.text_column("reason"), output.number_column("bytes"), 
 )
 @declare.spark_option
 def files(
-    checkpoint: str,
-    selection: Filter,
+    selection: declare.QueryStores,
     as_json: bool,
     unneeded: bool,
     by_reason: bool,
@@ -349,12 +338,9 @@ def files(
     snapshots and deltas that the newest version needs, those that only older versions need which can still be
     restored, and those that no version needs.
     """
-    with output.Meter("listed", len(Query.open(checkpoint).stores(selection))) as meter:
+    with selection.meter("listed") as meter:
         held_files = files_of(
-            checkpoint,
-            selection.operator,
-            selection.partition,
-            selection.name,
+            *selection,
             unneeded=unneeded,
             needed_by=needed_by,
             spark=spark,

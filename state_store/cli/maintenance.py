@@ -19,7 +19,7 @@ import click
 from rich.text import Text
 
 from state_store.cli import output
-from state_store.cli.command import changing, query_command, spark_option, stores_option
+from state_store.cli.command import QueryStores, changing, query_command, spark_option, stores_option
 from state_store.cli.process import ExitCode
 from state_store.data.dataset.checkpoints import runs
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
@@ -27,7 +27,6 @@ from state_store.data.maintenance.repair import REBUILD, Repair
 from state_store.data.maintenance.repair import repair as repair_state
 from state_store.data.maintenance.verification import Finding, Verdict
 from state_store.data.maintenance.verification import verify as verify_state
-from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 from state_store.errors import BusyError, ErrorFields, MissingError, OptionError, StorageError, from_json
 
@@ -66,8 +65,7 @@ _FINDING_COLUMNS = (output.text_column("store"), output.text_column("file"), out
     help="Leave the result in the checkpoint directory (_verified.json), where `doctor` and `serve` find it.",
 )
 def verify(
-    checkpoint: str,
-    selection: Filter,
+    selection: QueryStores,
     as_json: bool,
     all_versions: bool,
     stores: int,
@@ -85,12 +83,9 @@ def verify(
     store read at once. It writes one file to checkpoint storage, the result; a user who may not write there
     is told so and loses nothing else.
     """
-    with output.Meter("verified", len(Query.open(checkpoint).stores(selection))) as meter:
+    with selection.meter("verified") as meter:
         verification = verify_state(
-            checkpoint,
-            selection.operator,
-            selection.partition,
-            selection.name,
+            *selection,
             all_versions=all_versions,
             stores=stores,
             spark=spark,
@@ -195,8 +190,7 @@ _REMOTE_COLUMNS = (
     help="With --url: file with the token of `state-store serve`.",
 )
 def full(
-    checkpoint: str | None,
-    selection: Filter,
+    selection: QueryStores,
     as_json: bool,
     stores: int,
     compression: str | None,
@@ -214,7 +208,7 @@ def full(
     (TMPDIR), for each store worked on at once. A store that fails does not stop the others; the exit code is
     then that of its error.
     """
-    if (checkpoint is None) == (url is None):
+    if (not selection.checkpoint) == (url is None):
         raise OptionError("give either DIR or --url", option="--url")
     if url is not None:
         if compression is not None:
@@ -222,14 +216,10 @@ def full(
         return _full_by_service(url, query_name, selection, trigger_id, token_file, as_json=as_json)
     if query_name or trigger_id or token_file:
         raise OptionError("--query, --trigger-id and --token-file belong to --url", option="--url")
-    assert checkpoint is not None
     changing(if_interrupted="stores that were done keep their full checkpoints; the same command makes all")
-    with output.Meter("full checkpoints", len(Query.open(checkpoint).stores(selection))) as meter:
+    with selection.meter("full checkpoints") as meter:
         outcomes = full_checkpoint(
-            checkpoint,
-            selection.operator,
-            selection.partition,
-            selection.name,
+            *selection,
             stores=stores,
             compression=compression,
             on_failure="report",
@@ -262,7 +252,7 @@ def _full_row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
 def _full_by_service(
     url: str,
     query: str | None,
-    selection: Filter,
+    selection: QueryStores,
     trigger_id: str | None,
     token_file: Path | None,
     *,
@@ -359,7 +349,7 @@ class RemoteService:
             f"there are several queries: choose one with --query: {', '.join(names)}", option="--query"
         )
 
-    def full(self, query: str, selection: Filter, trigger_id: str | None = None) -> dict[str, Any]:
+    def full(self, query: str, selection: QueryStores, trigger_id: str | None = None) -> dict[str, Any]:
         """Request a full checkpoint and wait until it has ended.
 
         Args:
@@ -489,8 +479,7 @@ _ADVICE_UNREAD = (
 @stores_option("worked on")
 @spark_option
 def repair(
-    checkpoint: str,
-    selection: Filter,
+    selection: QueryStores,
     as_json: bool,
     apply: bool,
     older_than: str,
@@ -515,14 +504,9 @@ def repair(
         changing(
             if_interrupted="stores that were done stay repaired; the same command goes on with the others"
         )
-    with output.Meter(
-        "repaired" if apply else "examined", len(Query.open(checkpoint).stores(selection))
-    ) as meter:
+    with selection.meter("repaired" if apply else "examined") as meter:
         repairs = repair_state(
-            checkpoint,
-            selection.operator,
-            selection.partition,
-            selection.name,
+            *selection,
             apply=apply,
             older_than=older_than,
             leaks_only=leaks_only,
