@@ -250,14 +250,14 @@ final class IncrementalStateStore private[incremental] (
   override def removeColFamilyIfExists(colFamilyName: String): Boolean = {
     updating()
     provider.families.checkName("remove_col_family", colFamilyName, isInternal = false)
-    val found = families.get(colFamilyName)
-    found.foreach { family =>
+    val removedFamily = families.get(colFamilyName)
+    removedFamily.foreach { family =>
       transaction.removeRange(ColumnFamilies.from(family.id), ColumnFamilies.until(family.id))
       families = families.removed(colFamilyName)
       codecs.clear()
       provider.families.unregister(colFamilyName)
     }
-    found.isDefined
+    removedFamily.isDefined
   }
 
   override def allColumnFamilyNames: Set[String] = families.byName.keySet

@@ -214,11 +214,11 @@ class IncrementalStateStoreProvider extends SparkStateStoreProvider with Logging
    * version under an id, the body gets the id from the query's commit log.
    */
   private def reading[T](version: Long, id: Option[String])(body: VersionId => T): T = {
-    val asked = versionId(version, id)
-    try body(asked)
+    val requested = versionId(version, id)
+    try body(requested)
     catch {
       case e: AgentException
-          if asked.id.isEmpty && e.option.contains(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key) =>
+          if requested.id.isEmpty && e.option.contains(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key) =>
         val committed = CommittedIds.of(storeId, version, hadoopConf).getOrElse(throw e)
         logInfo(s"Version $version of $storeId is '$committed', by the commit log of its query")
         body(VersionId(version, Some(committed)))
@@ -237,8 +237,8 @@ class IncrementalStateStoreProvider extends SparkStateStoreProvider with Logging
   }
 
   private def emptyStore(version: Long, forced: Boolean): IncrementalStateStore = {
-    val asked = VersionId(version, None)
-    store(local.beginEmpty(asked), asked, version, readOnly = false, forced)
+    val requested = VersionId(version, None)
+    store(local.beginEmpty(requested), requested, version, readOnly = false, forced)
   }
 
   private def store(
@@ -495,8 +495,8 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
   override def onQueryStarted(event: QueryStartedEvent): Unit =
     try {
       val session = SparkSession.active
-      val asked = session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
-      if (asked == classOf[IncrementalStateStoreProvider].getName) {
+      val providerClass = session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
+      if (providerClass == classOf[IncrementalStateStoreProvider].getName) {
         val execution = session.streams.get(event.id) match {
           case wrapper: StreamingQueryWrapper => Some(wrapper.streamingQuery)
           case execution: StreamExecution => Some(execution)
@@ -504,7 +504,7 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
         }
         execution.foreach { query =>
           receiver.foreach(_.started(query))
-          check(query, asked)
+          check(query, providerClass)
         }
       }
     } catch {

@@ -131,10 +131,10 @@ final class Agent private (python: Interpreter) extends Logging {
       option: String,
       left: Int): ObjectNode = {
     val process = running(settings)
-    val asked = request()
-    val op = asked.path("op").asText
+    val message = request()
+    val op = message.path("op").asText
     val outcome: Either[IOException, ObjectNode] =
-      try Right(process.call(asked, timeoutMs))
+      try Right(process.call(message, timeoutMs))
       catch {
         case e: ClosedByInterruptException => throw e // Spark kills the task; the agent works
         case e: CallTimeout if process.answersWithin(math.min(timeoutMs, Agent.PingMs)) =>

@@ -111,9 +111,9 @@ private[checkpoint] object CheckpointFormat {
    * @throws java.io.IOException if the file names no format
    */
   private[checkpoint] def check(fields: ObjectNode, file: String): Unit = {
-    val found = fields.path("format")
-    if (!found.isIntegralNumber) throw new IOException(s"'$file' does not name its format")
-    if (found.asText != known.toString) throw new UnknownFormatException(file, found.asText)
+    val formatField = fields.path("format")
+    if (!formatField.isIntegralNumber) throw new IOException(s"'$file' does not name its format")
+    if (formatField.asText != known.toString) throw new UnknownFormatException(file, formatField.asText)
   }
 }
 
@@ -160,9 +160,9 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
       ColumnFamilies(byName.map { case (name, family) => name -> family.copy(keys = keys) })
     } else {
       val byId = growth
-      val known = before.byName.values.map(family => family.id -> family.keys).toMap.withDefaultValue(0L)
+      val keysById = before.byName.values.map(family => family.id -> family.keys).toMap.withDefaultValue(0L)
       val counts = byName.map { case (name, family) =>
-        name -> (known(family.id) + (if (family.id < byId.length) byId(family.id) else 0L))
+        name -> (keysById(family.id) + (if (family.id < byId.length) byId(family.id) else 0L))
       }
       // A family whose count stays is the same object in all versions.
       ColumnFamilies(counts.foldLeft(byName) { case (families, (name, keys)) =>

@@ -22,12 +22,12 @@ private[observed] final class Answering(queries: Queries) {
       Json.obj("queries" -> Json.array(judged.sortBy { case (_, found) => Answering.Worst.indexOf(found.severity) }
         .map { case (query, found) => Documents.query(query, found, living(query)) }))
     case Seq(Model.api, "queries", name) =>
-      val found = query(name)
-      Documents.query(found, verdict(found), living(found))
+      val run = query(name)
+      Documents.query(run, verdict(run), living(run))
     case Seq(Model.api, "queries", name, "verdict") => Documents.verdict(verdict(query(name)))
     case Seq(Model.api, "queries", name, "stores") =>
-      val found = query(name)
-      Json.present(page(found.record, parameters) :+ ("version" -> found.record.version): _*)
+      val run = query(name)
+      Json.present(page(run.record, parameters) :+ ("version" -> run.record.version): _*)
     case Seq(Model.api, "queries", name, "checkpoints") => history(query(name), parameters)
     case Seq(Model.api, "queries", name, "checkpoints", "triggers", id) => trigger(query(name), id)
     case Seq(Model.api, "queries", name, "checkpoints", version) => details(query(name), version, parameters)
@@ -49,9 +49,9 @@ private[observed] final class Answering(queries: Queries) {
    */
   def full(name: String, body: JsonNode, user: Option[String]): String = {
     val receiver = queries.receiver.getOrElse(throw new Problem(405, "option", Answering.NotHere))
-    val found = query(name)
-    val run = found.live.getOrElse(throw new Problem(409, "missing",
-      s"The query '$name' does not run any more: use `state-store full ${found.record.checkpoint}`"))
+    val reportedRun = query(name)
+    val run = reportedRun.live.getOrElse(throw new Problem(409, "missing",
+      s"The query '$name' does not run any more: use `state-store full ${reportedRun.record.checkpoint}`"))
     Answering.checkBody(body)
     val range = FullRange(
       Answering.number(body, "operator"), Answering.number(body, "partition").map(_.toInt),
@@ -76,13 +76,13 @@ private[observed] final class Answering(queries: Queries) {
    */
   def figuresOf(query: KnownQuery, current: Option[Seq[(String, CurrentMerge)]]): Figures = {
     val stores = documents(query.record)
-    val found = verdict(query)
+    val assessment = verdict(query)
     val merges = current.map(_.partition(_._2.why.isDefined))
     val requests = queries.receiver.toSeq.flatMap(_.requests.all)
       .filter(request => request.run == query.record.facts.run && request.endedMs.isDefined)
-    val fields = Documents.query(query, found, living(query))
+    val fields = Documents.query(query, assessment, living(query))
     fields.setAll[ObjectNode](Json.present(
-      "up" -> 1, "severity" -> Verdict.Levels.indexOf(found.severity),
+      "up" -> 1, "severity" -> Verdict.Levels.indexOf(assessment.severity),
       "restore_objective_ms" -> query.record.totals.objectiveMs.getOrElse(0L), "idle_executors" -> idle(query),
       "merges_waiting" -> merges.map(_._1.size), "merges_running" -> merges.map(_._2.size)))
     Figures(
@@ -98,11 +98,11 @@ private[observed] final class Answering(queries: Queries) {
     "full_checkpoints_because" -> queries.receiver.fold(Option(Answering.NotHere))(_ => None))
 
   private def query(name: String): KnownQuery = queries.find(name).getOrElse {
-    val known = queries.all.map(_.address)
+    val addresses = queries.all.map(_.address)
     throw new Problem(404, "missing",
       s"There is no query '$name' here. " +
-        (if (known.isEmpty) "No query with this state store has committed a batch yet"
-         else s"There are: ${known.take(20).mkString(", ")}"))
+        (if (addresses.isEmpty) "No query with this state store has committed a batch yet"
+         else s"There are: ${addresses.take(20).mkString(", ")}"))
   }
 
   private def verdict(query: KnownQuery): Verdict = Verdict.of(Json.obj(
@@ -157,13 +157,13 @@ private[observed] final class Answering(queries: Queries) {
 
   private def details(query: KnownQuery, version: String, parameters: Parameters): ObjectNode = {
     val records = recordsOf(query)
-    val wanted =
+    val filters =
       if (version == "latest") Some(query.record.batch)
       else Some(version.toLongOption.getOrElse(
         throw new Problem(400, "option",
           s"A version is a whole number, or 'latest'; '$version' is neither")
       ) - 1)
-    val place = records.indexWhere(record => wanted.contains(record.batch))
+    val place = records.indexWhere(record => filters.contains(record.batch))
     if (place < 0) {
       val kept = records.map(_.version)
       throw new Problem(404, "missing",

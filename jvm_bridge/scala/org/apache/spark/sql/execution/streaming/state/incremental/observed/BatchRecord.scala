@@ -156,14 +156,14 @@ private[observed] object BatchRecord {
   def label(text: String): RecordLabel = {
     val parser = json.createParser(text)
     try {
-      val found = mutable.Map.empty[String, String]
+      val names = mutable.Map.empty[String, String]
       if (parser.nextToken() != JsonToken.START_OBJECT) throw new IOException("a record is a JSON object")
-      while (found.size < RecordLabel.Fields.size && parser.nextToken() == JsonToken.FIELD_NAME) {
+      while (names.size < RecordLabel.Fields.size && parser.nextToken() == JsonToken.FIELD_NAME) {
         val name = parser.currentName
-        if (parser.nextToken().isScalarValue && RecordLabel.Fields(name)) found.update(name, parser.getText)
+        if (parser.nextToken().isScalarValue && RecordLabel.Fields(name)) names.update(name, parser.getText)
         else parser.skipChildren()
       }
-      RecordLabel(found("run"), found("query"), found("batch").toLong, found("at_ms").toLong)
+      RecordLabel(names("run"), names("query"), names("batch").toLong, names("at_ms").toLong)
     } catch {
       case e @ (_: NoSuchElementException | _: NumberFormatException) =>
         throw new IOException("the text is not a record", e)

@@ -60,12 +60,12 @@ private[observed] object Exposition {
 
   /** Returns the value of a gauge over all stores of a query; None if it is not known. */
   def overall(metric: Metric, figures: Figures): Option[Double] = metric.field.flatMap { field =>
-    val found = metric.subject match {
+    val values = metric.subject match {
       case "query" => number(figures.query, field)
       case "group" => figures.groups.flatMap(number(_, field)).maxOption
       case _ => together(metric, figures.stores.flatMap(number(_, field)))
     }
-    found.map(_ * metric.scale)
+    values.map(_ * metric.scale)
   }
 
   private def together(metric: Metric, values: Seq[Double]): Option[Double] = metric.over match {
@@ -162,11 +162,11 @@ private[observed] final class Gauges(figures: String => Option[Figures]) extends
   private def valuesOf(query: String): Map[String, Double] = {
     val now = System.nanoTime
     Option(values.get(query)).filter(now - _._1 < Gauges.FreshNs).fold {
-      val found = Option(runs.get(query)).flatMap(figures).fold(Map.empty[String, Double]) { current =>
+      val gauges = Option(runs.get(query)).flatMap(figures).fold(Map.empty[String, Double]) { current =>
         Gauges.metrics.flatMap(metric => Exposition.overall(metric, current).map(metric.name -> _)).toMap
       }
-      values.put(query, now -> found)
-      found
+      values.put(query, now -> gauges)
+      gauges
     }(_._2)
   }
 

@@ -120,17 +120,17 @@ private[observed] final class FullRequests(runs: ReportedRuns) extends Logging {
       .foreach(failRest(_, "the query ended before it was made"))
 
   private def begin(run: RunView, range: FullRange, id: String): Either[Refusal, FullRequest] = {
-    val wanted = run.stores.map(_.key).filter(range.has).toSet
+    val keys = run.stores.map(_.key).filter(range.has).toSet
     (run.version, run.ended) match {
       case (_, true) => Left(Refusal(409, "missing",
           "the query has ended: use `state-store full DIRECTORY` for its checkpoint"))
       case (None, _) => Left(Refusal(409, "missing",
           "no batch of the query has ended yet, so there is no version: ask again after the first"))
-      case (Some(_), _) if wanted.isEmpty =>
+      case (Some(_), _) if keys.isEmpty =>
         Left(Refusal(404, "missing",
           "the query has no such store: see its list of stores"))
       case (Some(version), _) =>
-        val request = FullRequest(id, run.facts.run, range, version, wanted, System.currentTimeMillis)
+        val request = FullRequest(id, run.facts.run, range, version, keys, System.currentTimeMillis)
         requests.put(id, request)
         while (requests.size > FullRequests.MaxRequests) requests.remove(requests.head._1)
         Right(request)
@@ -138,8 +138,8 @@ private[observed] final class FullRequests(runs: ReportedRuns) extends Logging {
   }
 
   private def command(request: FullRequest, run: RunView, user: Option[String]): Unit = {
-    val wanted = run.stores.filter(store => request.wanted(store.key))
-    wanted.groupBy(_.executor).foreach { case (executor, stores) =>
+    val storesOfRequest = run.stores.filter(store => request.wanted(store.key))
+    storesOfRequest.groupBy(_.executor).foreach { case (executor, stores) =>
       val keys = stores.map(_.key)
       def fail(reason: String): Unit = end(request.id,
         keys.map(

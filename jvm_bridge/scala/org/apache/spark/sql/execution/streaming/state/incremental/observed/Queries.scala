@@ -41,8 +41,8 @@ private[observed] final class Queries(val records: Records, val receiver: Option
 
   /** Returns the query with that name, id or run. */
   def find(name: String): Option[KnownQuery] = {
-    val known = all
-    known.find(_.address == name).orElse(known.find { query =>
+    val allQueries = all
+    allQueries.find(_.address == name).orElse(allQueries.find { query =>
       query.record.facts.id == name || query.record.facts.run == name || query.record.facts.name.contains(name)
     })
   }

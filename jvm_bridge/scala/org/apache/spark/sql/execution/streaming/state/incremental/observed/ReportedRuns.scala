@@ -264,25 +264,25 @@ private[observed] final class ReportedRuns extends Logging {
     else store.copy(mergedBytes = Some(merge.newBytes))
 
   private def committed(entry: Run, executor: String, host: String, report: StoreReport): Unit = {
-    val known = entry.stores.get(report.key)
-    if (known.isEmpty && storeCount >= ReportedRuns.MaxStores) {
+    val figures = entry.stores.get(report.key)
+    if (figures.isEmpty && storeCount >= ReportedRuns.MaxStores) {
       if (!saidFull) {
         saidFull = true
         logInfo(
           s"More than ${ReportedRuns.MaxStores} state stores report to this driver: the tab \"Checkpoints\" leaves " +
             "the others out")
       }
-    } else if (known.forall(_.report.version <= report.version)) {
-      if (known.isEmpty) storeCount += 1
-      known.filter(_.report.version < report.version).foreach(entry.before.update(report.key, _))
+    } else if (figures.forall(_.report.version <= report.version)) {
+      if (figures.isEmpty) storeCount += 1
+      figures.filter(_.report.version < report.version).foreach(entry.before.update(report.key, _))
       // The counters of another provider, of this executor or another, begin at 0.
-      val counted = known.filter(view => view.executor == executor && view.report.damagedFiles <= report.damagedFiles)
+      val counted = figures.filter(view => view.executor == executor && view.report.damagedFiles <= report.damagedFiles)
       val damaged = report.damagedFiles - counted.fold(0L)(_.report.damagedFiles)
-      val sums = known.fold(StoreSums())(_.sums).plus(report, damaged)
+      val sums = figures.fold(StoreSums())(_.sums).plus(report, damaged)
       entry.stores.update(report.key, StoreView(report, executor, host, sums))
       val restarts = entry.restarts.getOrElse(executor, report.agentRestartsBefore)
       entry.restarts.update(executor, math.max(restarts, report.agentRestarts))
-      val hasMoved = known.exists(view => view.executor != executor && view.report.version < report.version)
+      val hasMoved = figures.exists(view => view.executor != executor && view.report.version < report.version)
       entry.metrics.committed(report, damaged, math.max(0, report.agentRestarts - restarts), hasMoved)
     }
   }
@@ -290,13 +290,13 @@ private[observed] final class ReportedRuns extends Logging {
   private def run(id: String): Run = runs.lastOption.filter(_._1 == id).fold(newest(id))(_._2)
 
   private def newest(id: String): Run = {
-    val known = runs.remove(id).getOrElse(new Run(QueryFacts(id, id, None, System.currentTimeMillis)))
-    runs.put(id, known) // moves the run to the end: it was heard of last
+    val reportedRun = runs.remove(id).getOrElse(new Run(QueryFacts(id, id, None, System.currentTimeMillis)))
+    runs.put(id, reportedRun) // moves the run to the end: it was heard of last
     while (runs.size > ReportedRuns.MaxRuns) {
       val oldest = runs.find(_._2.ended).getOrElse(runs.head)._1
       runs.remove(oldest).foreach(gone => storeCount -= gone.stores.size)
     }
-    known
+    reportedRun
   }
 }
 

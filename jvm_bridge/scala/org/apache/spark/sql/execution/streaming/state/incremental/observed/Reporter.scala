@@ -53,21 +53,21 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
   /** Notes that the store is closed: requests that still wait fail. */
   def close(): Unit = {
     Reporter.remove(this)
-    val left = synchronized {
+    val reports = synchronized {
       val all = waiting.values.toSeq
       waiting.clear()
       all
     }
     val closed = Failed("busy", "the store was closed on this executor; another may have opened it: ask again")
-    left.foreach(answer(_, Left(closed)))
+    reports.foreach(answer(_, Left(closed)))
   }
 
   /** Carries a command of the driver out; its answer is a report. */
   private[observed] def full(command: FullCommand): Unit = {
     synchronized(waiting.put(command.request, command))
     try {
-      val asked = ask(command)
-      if (asked.already) end(command.request, Right(asked.version.number), already = true)
+      val answer = ask(command)
+      if (answer.already) end(command.request, Right(answer.version.number), already = true)
     } catch {
       case e: AgentException => end(command.request, Left(failure(e)))
       case Survivable(e) => end(command.request, Left(Failed("internal", e.toString)))
@@ -205,12 +205,12 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
   }
 
   private def connect(): RpcEndpointRef = {
-    val found = RpcUtils.makeDriverRef(Reporter.EndpointName, env.conf, env.rpcEnv)
+    val endpoint = RpcUtils.makeDriverRef(Reporter.EndpointName, env.conf, env.rpcEnv)
     val name = s"${Reporter.EndpointName}-commands-${env.executorId}"
     val own = commandsEndpoint.getOrElse(env.rpcEnv.setupEndpoint(name, new Commands(env.rpcEnv)))
     commandsEndpoint = Some(own)
-    found.send((Messages.hello(env.executorId), own))
-    found
+    endpoint.send((Messages.hello(env.executorId), own))
+    endpoint
   }
 
   private final class Commands(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
@@ -282,8 +282,8 @@ private[observed] object Reporter extends Logging {
 
   // A JVM may have one SparkContext after the other, each with an environment of its own.
   private def of(env: SparkEnv): Option[Reporter] = {
-    val known = current
-    if (env == null || known.exists(_.isOf(env))) known.filter(_ => env != null)
+    val reporter = current
+    if (env == null || reporter.exists(_.isOf(env))) reporter.filter(_ => env != null)
     else synchronized {
       if (!current.exists(_.isOf(env))) current = Some(new Reporter(env))
       current

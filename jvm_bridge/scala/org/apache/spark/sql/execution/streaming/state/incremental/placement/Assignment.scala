@@ -49,9 +49,9 @@ private[placement] object Assignment {
     else new Spreading(executors.toIndexedSeq, places, weights(places.keySet, timesMs), most, staying).assignment
 
   private def weights(partitions: Set[Int], timesMs: Map[Int, Double]): Map[Int, Double] = {
-    val known = timesMs.filter { case (partition, _) => partitions(partition) }
-    val mean = if (known.isEmpty) 0.0 else known.values.sum / known.size
-    partitions.iterator.map(partition => partition -> (known.getOrElse(partition, mean) + TaskMs)).toMap
+    val ownTimes = timesMs.filter { case (partition, _) => partitions(partition) }
+    val mean = if (ownTimes.isEmpty) 0.0 else ownTimes.values.sum / ownTimes.size
+    partitions.iterator.map(partition => partition -> (ownTimes.getOrElse(partition, mean) + TaskMs)).toMap
   }
 }
 

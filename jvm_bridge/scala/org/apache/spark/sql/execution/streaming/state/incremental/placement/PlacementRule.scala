@@ -179,7 +179,7 @@ private object Placements {
   private def storesOf(
       writers: Seq[StateStoreWriter],
       coordinator: Coordinator): Map[Int, Seq[(StateStoreProviderId, String)]] = {
-    val found = for {
+    val executors = for {
       writer <- writers
       info <- writer.stateInfo.toSeq
       partition <- 0 until info.numPartitions
@@ -188,7 +188,7 @@ private object Placements {
         StateStoreProviderId(StateStoreId(info.checkpointLocation, info.operatorId, partition, name), info.queryRunId)
       executor <- coordinator.executorOf(store)
     } yield (partition, store, executor)
-    found.groupMap(_._1) { case (_, store, executor) => store -> executor }
+    executors.groupMap(_._1) { case (_, store, executor) => store -> executor }
   }
 }
 

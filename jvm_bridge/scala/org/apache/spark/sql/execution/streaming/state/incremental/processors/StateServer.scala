@@ -194,10 +194,10 @@ private[processors] final class StateAnswers(
   def to(message: Array[AnyRef]): Any = message(0) match {
     case "run" =>
       val results = execute(message(1).asInstanceOf[JavaList[AnyRef]])
-      val wanted = message(3).asInstanceOf[JavaList[AnyRef]]
+      val requestedKeys = message(3).asInstanceOf[JavaList[AnyRef]]
       val fetched =
-        if (wanted.isEmpty) new ArrayList[Any]
-        else fetch(message(2).asInstanceOf[JavaList[AnyRef]], wanted)
+        if (requestedKeys.isEmpty) new ArrayList[Any]
+        else fetch(message(2).asInstanceOf[JavaList[AnyRef]], requestedKeys)
       Array[Any](results, fetched)
     case "declare" => declare(message)
     case "delete" =>
@@ -229,12 +229,12 @@ private[processors] final class StateAnswers(
 
   private def expiredTimers(momentMs: Long, maxEntries: Int): Any = {
     if (expired == null) expired = handle.getExpiredTimers(momentMs)
-    val found = new ArrayList[Any]
-    while (found.size < maxEntries && expired.hasNext) {
+    val rows = new ArrayList[Any]
+    while (rows.size < maxEntries && expired.hasNext) {
       val (key, at) = expired.next()
-      found.add(Array[Any](keys.toPython(key.asInstanceOf[GroupingKey].row), at))
+      rows.add(Array[Any](keys.toPython(key.asInstanceOf[GroupingKey].row), at))
     }
-    Array[Any](found, expired.hasNext)
+    Array[Any](rows, expired.hasNext)
   }
 
   /** Sets the implicit key. Iterators of another key end, as in Spark's state server. */
@@ -284,9 +284,9 @@ private[processors] final class StateAnswers(
       operations.get(i - 1)
     }
     def variable(): StateVariable = {
-      val found = variables(int(next()))
-      name = found.name
-      found
+      val variable = variables(int(next()))
+      name = variable.name
+      variable
     }
     while (i < operations.size) {
       int(next()) match {
@@ -322,9 +322,9 @@ private[processors] final class StateAnswers(
   private def iterate(index: Int, part: Int, id: Int, maxEntries: Int): Any = {
     val (iterator, convert) = iterators.getOrElseUpdate(id,
       if (index < 0) (handle.listTimers(), (timer: Any) => timer) else variables(index).iterator(part))
-    val found = new ArrayList[Any]
-    while (found.size < maxEntries && iterator.hasNext) found.add(convert(iterator.next()))
-    Array[Any](found, iterator.hasNext)
+    val rows = new ArrayList[Any]
+    while (rows.size < maxEntries && iterator.hasNext) rows.add(convert(iterator.next()))
+    Array[Any](rows, iterator.hasNext)
   }
 }
 

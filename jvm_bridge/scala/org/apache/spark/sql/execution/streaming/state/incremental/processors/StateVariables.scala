@@ -54,14 +54,14 @@ private[processors] object StateVariable {
 
   /** Returns the first entries, about `maxBytes` and `maxEntries` at most, and true if there are no others. */
   def first(entries: Iterator[Any], maxEntries: Int, maxBytes: Long): Any = {
-    val found = new ArrayList[Any]
+    val rows = new ArrayList[Any]
     var bytes = 0L
-    while (found.size < maxEntries && bytes < maxBytes && entries.hasNext) {
+    while (rows.size < maxEntries && bytes < maxBytes && entries.hasNext) {
       val entry = entries.next()
       bytes += WorkerRowCodec.roughSize(entry)
-      found.add(entry)
+      rows.add(entry)
     }
-    Array[Any](found, !entries.hasNext)
+    Array[Any](rows, !entries.hasNext)
   }
 }
 
@@ -165,13 +165,13 @@ private[processors] final class WorkerRowCodec(val schema: StructType) {
   }
 
   def toUnsafeRows(sent: JavaList[AnyRef]): Array[UnsafeRow] = {
-    val found = new Array[UnsafeRow](sent.size)
+    val rows = new Array[UnsafeRow](sent.size)
     var i = 0
-    while (i < found.length) {
-      found(i) = toUnsafe(sent.get(i)).copy()
+    while (i < rows.length) {
+      rows(i) = toUnsafe(sent.get(i)).copy()
       i += 1
     }
-    found
+    rows
   }
 
   def toRow(row: UnsafeRow): Row = deserializer(row)

@@ -61,9 +61,9 @@ private[incremental] final class ThreadCodecs(make: (String, String) => RowCodec
   def apply(operation: String, name: String): RowCodec = {
     val set = ofThisThread
     if (set.latest == null || (name ne set.latest.name)) {
-      val known = set.byName.get(name)
-      set.latest = if (known != null) known else make(operation, name)
-      if (known == null) set.byName.put(name, set.latest)
+      val family = set.byName.get(name)
+      set.latest = if (family != null) family else make(operation, name)
+      if (family == null) set.byName.put(name, set.latest)
     }
     set.latest
   }
@@ -78,8 +78,8 @@ private[incremental] final class ThreadCodecs(make: (String, String) => RowCodec
   }
 
   private def ofThisThread: CodecSet = {
-    val known = latest
-    if (known != null && (known.thread eq Thread.currentThread)) known
+    val codec = latest
+    if (codec != null && (codec.thread eq Thread.currentThread)) codec
     else {
       val own = sets.computeIfAbsent(Thread.currentThread, new CodecSet(_))
       latest = own

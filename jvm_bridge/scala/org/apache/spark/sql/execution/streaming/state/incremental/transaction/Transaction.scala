@@ -445,9 +445,9 @@ final class Transaction private[transaction] (
       lastFound = record
       if (record != 0) valueOf(record)
       else {
-        val asked = view.needsBase
+        val readsBase = view.needsBase
         val value = view.fromBase(key)
-        if (asked && !readOnly) memtable.remember(hash, key, value)
+        if (readsBase && !readOnly) memtable.remember(hash, key, value)
         if (value == null) lastAbsent = key
         value
       }
