@@ -51,6 +51,7 @@ _SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    "spark.sql.ui.retainedExecutions": "100000",  # which have the times of commits
 }
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
