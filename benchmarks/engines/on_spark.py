@@ -32,7 +32,7 @@ _STATE = "spark.sql.streaming.stateStore."
 _SPARKS = {
     _STATE + "providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     _STATE + "rocksdb.changelogCheckpointing.enabled": "true",
-    _STATE + "incremental.vectorized.processors": "false",
+    _STATE + "incremental.vectorized.enabled": "false",
 }
 
 
