@@ -20,11 +20,12 @@ import functools
 import importlib
 import json
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import Row, StructType
 
@@ -257,18 +258,20 @@ class Groups:
 
 
 class Batch:
-    """The groups of a batch: `keys`, and the offsets `starts` of their rows, with the end of the last."""
+    """The groups of a batch: `keys`, and the offsets `starts` of their rows, with the end of the last.
 
-    def __init__(self, row_keys: list[tuple[Any, ...]]) -> None:
-        self.starts = [0]
-        self.keys = row_keys[:1]
-        key = row_keys[0]
-        for number, row_key in enumerate(row_keys):
-            if row_key != key:
-                self.starts.append(number)
-                self.keys.append(row_key)
-                key = row_key
-        self.starts.append(len(row_keys))
+    Args:
+        columns: lists of the values of the columns of the key.
+        starts: where rows begin whose key is another than that of the row before, 0 included, if the caller
+            knows; otherwise keys are compared here.
+    """
+
+    def __init__(self, columns: Sequence[Any], starts: list[int] | None = None) -> None:
+        if starts is None:
+            keys = list(zip(*columns))
+            starts = [0, *(place for place in range(1, len(keys)) if keys[place] != keys[place - 1])]
+        self.keys = list(zip(*([column[start] for start in starts] for column in columns)))
+        self.starts = [*starts, len(columns[0])]
 
     def group(self, number: int) -> Iterator[Any]:
         """Yield the rows or frames of a group that lies within this batch."""
@@ -284,16 +287,14 @@ class RowBatch(Batch):
     """Rows as `pyspark.sql.Row`, made group by group: the garbage collector walks through all that wait."""
 
     def __init__(self, batch: pa.RecordBatch, key_offsets: list[int]) -> None:
-        columns = [column.to_pylist() for column in batch.columns]
+        self._columns = [column.to_pylist() for column in batch.columns]
         self._names = Row(*batch.schema.names)
-        self._values = list(zip(*columns))
-        keys = (
-            batch.column(offset).to_pylist()
-            if pa.types.is_nested(batch.schema.types[offset])
-            else columns[offset]
-            for offset in key_offsets  # lists of a key are not those of a row, which the processor may change
-        )
-        super().__init__(list(zip(*keys)))
+        keys = [batch.column(offset) for offset in key_offsets]
+        columns = [
+            key.to_pylist() if pa.types.is_nested(key.type) else self._columns[offset]
+            for key, offset in zip(keys, key_offsets)  # a processor may change the lists of a row
+        ]
+        super().__init__(columns, _starts(keys))
 
     @staticmethod
     def batches(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[RowBatch]:
@@ -303,8 +304,8 @@ class RowBatch(Batch):
                 yield RowBatch(batch.slice(start, _MAX_ROWS), key_offsets)
 
     def group(self, number: int) -> Iterator[Any]:
-        values = self._values[self.starts[number] : self.starts[number + 1]]
-        rows = list(map(tuple.__new__, repeat(Row), values))
+        start, stop = self.starts[number], self.starts[number + 1]
+        rows = list(map(tuple.__new__, repeat(Row), zip(*[column[start:stop] for column in self._columns])))
         # `Row.__setattr__` takes three times as long as a row.
         collections.deque(map(object.__setattr__, rows, repeat("__fields__"), repeat(self._names)), maxlen=0)
         return iter(rows)
@@ -313,6 +314,21 @@ class RowBatch(Batch):
     def chunks(pieces: Iterator[tuple[RowBatch, int]]) -> Iterator[Any]:
         for batch, number in pieces:
             yield from batch.group(number)
+
+
+def _starts(keys: list[pa.Array]) -> list[int] | None:
+    """Return where keys begin that are not equal to the one before, `None` if Python has to compare them.
+
+    Arrow compares as Python does, if there are no nulls and no floating numbers.
+    """
+    changes: Any = None
+    for key in keys:
+        kind = key.type
+        if key.null_count or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+            return None
+        differs = pc.not_equal(key.slice(1), key.slice(0, len(key) - 1))
+        changes = differs if changes is None else pc.or_(changes, differs)
+    return [0, *(place + 1 for place in pc.indices_nonzero(changes).to_pylist())]
 
 
 class FrameBatch(Batch):
@@ -325,8 +341,8 @@ class FrameBatch(Batch):
         self._stream = stream
         self._frame = pd.concat(series, axis=1)
         self._average_bytes = stream.average_bytes
-        columns = [self._frame.iloc[:, offset] for offset in stream.key_offsets]
-        super().__init__(list(zip(*columns)))
+        columns = [list(self._frame.iloc[:, offset]) for offset in stream.key_offsets]
+        super().__init__(columns)
         names = list(self._frame.columns)
         self._fields = collections.namedtuple("Pandas", names, rename=True)._fields  # type: ignore[attr-defined]
         self._sliceable = _sliceable(self._frame, batch.schema, self._fields, stream.first_value)
@@ -469,74 +485,86 @@ def rough_size(value: Any) -> int:
 class RowOutput:
     """Rows of `pyspark.sql.Row` that wait to be sent, as they were when the processor gave them.
 
-    Of a row of scalars with the names of the schema the tuple of its values waits: the garbage collector
-    walks through all that waits, and a `Row` is three objects. A row of scalars with other names is kept as
-    it is. Of any other PySpark's worker makes a dict at once, with copies of lists and dicts. Objects that
-    this does not copy, such as a `bytearray`, it converts at the end of the group; here they are copied at
-    that end.
+    The values of rows of scalars with the names of the schema wait in one list, so that no object waits for
+    a row: the garbage collector walks through all that do. As soon as another row comes, rows wait. A row of
+    scalars is kept as it is. Of any other PySpark's worker makes a dict at once, with copies of lists and
+    dicts. Objects that this does not copy, such as a `bytearray`, it converts at the end of the group; here
+    they are copied at that end.
     """
 
     def __init__(self, schema: Any) -> None:
-        from pyspark.sql.types import Row
-
         self._schema = to_arrow_schema(schema, "UTC", False)
         self._names = list(schema.names)
-        self._is_flat = len(set(self._names)) == len(self._names) and not any(
-            pa.types.is_nested(field.type) for field in self._schema
-        )
-        self._row = Row
+        types = self._schema.types
+        self._is_flat = len(set(self._names)) == len(types) > 0 and not any(map(pa.types.is_nested, types))
+        self._has_sizes = not all(map(_has_fixed_size, types))
+        self._max_values = len(types) * min(_MAX_ROWS, _MAX_BYTES // (16 + 16 * len(types)))
+        self._values: list[Any] = []
         self._rows: list[Any] = []
         self._bytes = 0
 
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
         """Add the rows that the processor returned for a group; yield a batch when there are many."""
-        rows, row_class, uncopied = self._rows, self._row, []
-        is_number, is_scalar = _NUMBERS.issuperset, SCALARS.issuperset
+        names, is_scalar, has_sizes, max_values = self._names, _ARE_SCALARS, self._has_sizes, self._max_values
+        values, width = self._values, len(self._names)
+        is_flat = self._is_flat and not self._rows
+        uncopied: list[int] = []
         for row in results:
-            if type(row) is row_class and is_number(map(type, row)):
-                self._bytes += 16 + 16 * len(row)  # as `rough_size` has it
-                row = self._short(row)
-            elif type(row) is row_class and is_scalar(map(type, row)):
-                self._bytes += rough_size(row)
-                row = self._short(row)
+            if (
+                is_flat
+                and type(row) is Row
+                and len(row) == width
+                and getattr(row, "__fields__", None) == names
+                and is_scalar(map(type, row))
+            ):
+                values += row
+                if has_sizes:
+                    self._bytes += rough_size(row)
+                is_full = len(values) >= max_values
             else:
-                row = row.asDict(True)
-                if not all(map(_is_own, row.values())):
-                    uncopied.append(len(rows))
-                self._bytes += rough_size(row)
-            rows.append(row)
-            if len(rows) >= _MAX_ROWS or self._bytes >= _MAX_BYTES:
+                self._add_object(row, uncopied)
+                is_flat, is_full = False, len(self._rows) >= _MAX_ROWS
+            if is_full or self._bytes >= _MAX_BYTES:
                 yield from self.flush_all()
-                rows, uncopied = self._rows, []
+                values, is_flat, uncopied = self._values, self._is_flat, []
         for place in uncopied:
-            rows[place] = frozen(rows[place])
+            self._rows[place] = frozen(self._rows[place])
+
+    def _add_object(self, row: Any, uncopied: list[int]) -> None:
+        """Add a row that waits as an object; its place goes into `uncopied` if it can still change."""
+        rows, width = self._rows, len(self._names)
+        for start in range(0, len(self._values), width):
+            rows.append(dict(zip(self._names, self._values[start : start + width])))
+        self._values = []
+        if type(row) is not Row or not _ARE_SCALARS(map(type, row)):
+            row = row.asDict(True)
+            if not all(map(_is_own, row.values())):
+                uncopied.append(len(rows))
+        self._bytes += rough_size(row)
+        rows.append(row)
 
     @property
     def waits(self) -> bool:
         """True if rows wait."""
-        return bool(self._rows)
+        return bool(self._values or self._rows)
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows as a batch and forget them."""
-        rows, self._rows, self._bytes = self._rows, [], 0
-        if set(map(type, rows)) == {tuple}:
-            arrays = [pa.array(column, type=field.type) for column, field in zip(zip(*rows), self._schema)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        values, rows, width = self._values, self._rows, len(self._names)
+        self._values, self._rows, self._bytes = [], [], 0
+        if rows:
+            dicts = [row if type(row) is dict else row.asDict() for row in rows]
+            yield pa.RecordBatch.from_pylist(dicts, schema=self._schema)
         else:
-            yield pa.RecordBatch.from_pylist(list(map(self._dict, rows)), schema=self._schema)
+            arrays = [
+                pa.array(values[place::width], type=kind) for place, kind in enumerate(self._schema.types)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _short(self, row: Any) -> Any:
-        """Return the tuple of a row's values, if the schema says all else."""
-        names = self._names
-        if self._is_flat and getattr(row, "__fields__", None) == names and len(row) == len(names):
-            return tuple(row)
-        return row
 
-    def _dict(self, row: Any) -> dict[str, Any]:
-        """Return a row that waits as a dict."""
-        if type(row) is dict:
-            return row
-        return dict(zip(self._names, row)) if type(row) is tuple else row.asDict(True)
+def _has_fixed_size(kind: pa.DataType) -> bool:
+    """Return True if all values of a type take the same number of bytes."""
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
 
 
 def _is_own(value: Any) -> bool:
@@ -643,7 +671,7 @@ SCALARS = frozenset(
 )
 """Types whose instances never change."""
 
-_NUMBERS = frozenset((type(None), bool, int, float))
+_ARE_SCALARS = SCALARS.issuperset
 
 _KINDS = (*SCALARS, numbers.Number)  # with subclasses, and with the numbers of numpy
 

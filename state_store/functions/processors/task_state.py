@@ -186,6 +186,7 @@ class Session:
     def end(self) -> None:
         """Send the waiting operations; each later call is a message of its own."""
         self.flush()
+        self.stamp += 1
         self._key = None
         self.batches = False
         self._groups_before = 0

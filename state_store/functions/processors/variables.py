@@ -280,7 +280,10 @@ class _Map:
 
 
 class BatchedMap(MapState, Variable):
-    """A map from values to values."""
+    """A map from values to values.
+
+    A processor calls it for each row, so a call stays within one function as long as the map is known.
+    """
 
     code = operations.MAP_ENTRIES
 
@@ -293,7 +296,11 @@ class BatchedMap(MapState, Variable):
         self._values = RowCodec(value_schema)
         is_plain = self._keys.of_iterators is None and self._values.of_iterators is None
         self._of_iterators = None if is_plain else self._pair
+        self._row = self._values.row
+        self._is_quick_key, self._is_quick_value = self._keys.is_quick, self._values.is_quick
         self._last_key = object()  # the key that was quick last: a tuple of scalars, which stays so
+        self._state: _Map | None = None  # the known part of the present map, while the stamp is the session's
+        self._stamp = -1
 
     def fill(self, fetched: list[Any]) -> None:
         self.fill_complete(fetched)
@@ -302,41 +309,31 @@ class BatchedMap(MapState, Variable):
             for slot, entries in self.known.items()
             if all(self._keys.is_kept(key) for key, _ in entries)
         }
+        self._stamp = -1
+
+    def keep(self, state: _Map) -> None:
+        super().keep(state)
+        self._stamp = -1
+
+    def _known_part(self) -> _Map | None:
+        """Return the known part of the present key's map, and remember it until the next group or message."""
+        session = self.session
+        if not session.batches:
+            return None
+        self._state, self._stamp = self.known.get(session.slot), session.stamp
+        return self._state
 
     def _present(self) -> _Map:
         """Return the known part of the present key's map; outside of a run an empty part that is not kept."""
-        state = self.known.get(self.session.slot, MISSING) if self.session.batches else MISSING
-        if state is MISSING:
+        state = self._known_part()
+        if state is None:
             state = _Map({}, False, False)
             self.keep(state)
         return state
 
-    def _is_quick(self, key: Any) -> bool:
-        """Return True if a key travels as it is; a processor often asks for the same one several times."""
-        if key is self._last_key:
-            return True
-        is_quick = self._keys.is_quick(key)
-        if is_quick:
-            self._last_key = key
-        return is_quick
-
-    def _quick(self, key: Any) -> Any:
-        """Return the known value of a key, `None` if the map has none, `MISSING` for what is not known."""
-        session = self.session
-        state = self.known.get(session.slot) if session.batches else None
-        if state is None or not (key is self._last_key or self._is_quick(key)):
-            return MISSING
-        value = state.values.get(key, MISSING)
-        if value is MISSING:
-            if not state.complete:
-                return MISSING
-            value = None
-        self.hits += 1
-        return value
-
     def _value(self, key: Any, code: int, failure: str) -> Any:
-        if self._keys.is_quick(key):
-            sent = key
+        if self._is_quick_key(key):
+            sent = self._last_key = key
         else:
             sent, is_exact, _, _ = self._keys.sent(key)
             if not is_exact:
@@ -363,24 +360,34 @@ class BatchedMap(MapState, Variable):
         return self.session.read("Error checking map state exists", operations.EXISTS, self.index)
 
     def getValue(self, key: Any) -> Any:
-        value = self._quick(key)
-        if value is MISSING:
+        state = self._state if self._stamp == self.session.stamp else self._known_part()
+        value = state.values.get(key) if state is not None and key is self._last_key else None
+        if value is not None:
+            self.hits += 1
+        else:
             value = self._value(key, operations.MAP_GET, "Error getting value")
-        return None if value is None else self._values.row(value)
+        return None if value is None else self._row(value)
 
     def containsKey(self, key: Any) -> bool:
-        value = self._quick(key)
-        if value is MISSING:
-            return self._value(key, operations.MAP_CONTAINS, "Error checking if map state contains key")
-        return value is not None
+        state = self._state if self._stamp == self.session.stamp else self._known_part()
+        if state is not None and (key is self._last_key or self._is_quick_key(key)):
+            self._last_key = key
+            value = state.values.get(key)
+            if value is not None or state.complete:
+                self.hits += 1
+                return value is not None
+        return self._value(key, operations.MAP_CONTAINS, "Error checking if map state contains key")
 
     def updateValue(self, key: Any, value: Any) -> None:
-        if self.session.batches and self._is_quick(key) and self._values.is_quick(value):
-            self._update_quick(key, value)
-            return
+        session = self.session
+        if session.batches and (key is self._last_key or self._is_quick_key(key)):
+            self._last_key = key
+            if self._is_quick_value(value):
+                self._update_quick(key, value)
+                return
         sent_key, is_exact_key, is_safe_key, key_length = self._keys.sent(key)
         sent, is_exact, is_safe, length = self._values.sent(value)
-        self.session.write(
+        session.write(
             "Error updating map state value",
             is_safe and is_safe_key,
             length + key_length,
@@ -398,7 +405,7 @@ class BatchedMap(MapState, Variable):
         With a time to live none is: Spark counts an update only if it changes something.
         """
         session = self.session
-        state = self.known.get(session.slot) or self._present()
+        state = (self._state if self._stamp == session.stamp else None) or self._present()
         if state.stamp != session.stamp:
             state.stamp, state.places = session.stamp, {}
         place = state.places.get(key)
