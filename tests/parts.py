@@ -60,6 +60,9 @@ STORAGE = (
     "benchmarks",
 )
 SIMULATED = ("simulation", "core/deletion")
+WORK = ("agent/lazy", "agent/merges", "agent/restores")
+"""The tests of the work that an agent does, beside those of its processes and calls."""
+
 TOOLS = ("cli", "data", "observe")
 APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED, "agent", *TOOLS)
 
@@ -114,8 +117,9 @@ class Part:
         program: the arguments of Python, in the place of those of pytest.
         draws: the program takes a seed that draws what it runs.
         drawn_s: processor seconds of the tests that a seed draws beside those that always run.
-        waits: its threads hand over to each other all the time, so that it comes before the other parts when
-            it can go on; otherwise it is what the others wait for at the end.
+        waits: its threads hand over to each other all the time, so that it takes little processor time and
+            much of any other. It runs beside those that have a lane, and comes before them when it can go
+            on; otherwise it is what the others wait for at the end.
     """
 
     name: str
@@ -156,7 +160,8 @@ class Part:
 
 PARTS = (
     Part("simulation", SIMULATED, waits=True),
-    Part("agent", ("agent",), waits=True),
+    Part("agent", ("agent",), ignored=WORK, drawn_s=6, waits=True),
+    Part("agent-work", WORK, drawn_s=6, waits=True),
     Part("spark", ("spark",), drawn_s=30),
     Part("tools", TOOLS, STORAGE),
     Part("core", ignored=APART),
@@ -164,7 +169,7 @@ PARTS = (
     Part("jvm", JVM),
     Part("storage", STORAGE),
 )
-"""The parts of every tier on the newest Spark, the longest first: simulation and agents wait most.
+"""The parts of every tier on the newest Spark, the longest first.
 
 Each test is in one of them or in `OWN`.
 """
@@ -198,13 +203,13 @@ def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, s
         yield from ((part, "every") for part in PARTS)
         return
     if tier == "more":  # the longest first, so that both cores have work until the end
-        simulation, agent, spark, *shorter = PARTS
+        simulation, agent, work, spark, *shorter = PARTS
         yield from ((part, "more") for part in (simulation, spark))
         yield from ((suites_on(minor), "more") for minor in sparks[:1])
         yield from ((part, "every") for part in OWN)
         yield from ((part, "more") for part in PROGRAMS)
         yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in sparks)
-        yield from ((part, "more") for part in (agent, *shorter))
+        yield from ((part, "more") for part in (agent, work, *shorter))
         return
     yield from ((part, "long") for part in (*PARTS, *OWN))
     for minor in sparks:
@@ -468,7 +473,9 @@ def run(chosen: Sequence[Run], lanes: int, environment: Mapping[str, str]) -> li
     began_s = time.monotonic()
     try:
         while waiting or running:
-            while waiting and len(running) < lanes:
+            while waiting and (
+                waiting[0].part.waits or sum(not entry.part.waits for entry in running) < lanes
+            ):
                 entry = waiting.pop(0)
                 entry.start(environment)
                 running.append(entry)
