@@ -507,10 +507,9 @@ class RowSchema:
         self._known_rows: set[type] = {tuple}
         self._known_values: set[tuple[type, ...]] = set()
 
-    def tuples(self, columns: list[Any], make: Callable[[Any], Any]) -> list[Any]:
-        """Return the rows of `columns` (arrays, chunked or not), each made by `make` of its values."""
-        values = [c.values(_single(column)) for c, column in zip(self._codecs, columns, strict=True)]
-        return list(map(make, zip(*values, strict=True)))
+    def values(self, columns: list[Any]) -> list[list[Any]]:
+        """Return the values of each of `columns` (arrays, chunked or not)."""
+        return [c.values(_single(column)) for c, column in zip(self._codecs, columns, strict=True)]
 
     def own(self, row: Any) -> tuple[Any, ...]:
         """Return `row` checked, as a tuple of values that the user's function cannot change later.
@@ -552,20 +551,17 @@ class RowSchema:
     def _all_exact(self, row: tuple[Any, ...]) -> bool:
         return all(v is None or type(v) in c.exact for v, c in zip(row, self._codecs, strict=True))
 
-    def struct(
-        self, rows: list[tuple[Any, ...]], part_name: str, place: Callable[[int], str]
-    ) -> pa.StructArray:
-        """Return rows that `own` returned, as a struct array.
+    def struct(self, values: list[Any], part_name: str, place: Callable[[int], str]) -> pa.StructArray:
+        """Return the values of rows that `own` returned, one row after the other, as a struct array.
 
         `part_name` and `place(i)` name the rows and the row i in messages.
 
         Raises:
             BadResultError: A value does not fit its column, or is null against the schema.
         """
-        columns = list(zip(*rows, strict=True)) or [()] * len(self.names)
         arrays = []
-        for values, part, field in zip(columns, self._codecs, self._arrow, strict=True):
-            array = self._column(list(values), part, field, part_name, place)
+        for i, (part, field) in enumerate(zip(self._codecs, self._arrow, strict=True)):
+            array = self._column(values[i :: len(self.names)], part, field, part_name, place)
             arrays.append(conform(array, field, part_name, place))
         return pa.StructArray.from_arrays(arrays, fields=list(struct_type(self._arrow)))
 
@@ -683,65 +679,89 @@ class GroupCaller:
         """
         common = CommonState(self._header, self._state, self._zone, self._make_state, call.fail)
         output = _Output(self._output, call)
-        after = []
+        changes = _StateChanges(self._state, call)
         for number, (key, group, before) in enumerate(self._groups(rows, states)):
             state = PlainState(common, before, functools.partial(call.group, number))
             try:
                 result = self._func(key, group, state)
                 if result is not None:
                     for row in _iterable(result, call):
-                        output.add(row, number, result)
-                        if len(output.rows) == _MAX_OUTPUT_ROWS:
+                        if output.add(row, number, result):
                             yield emit(output.taken())
+                changes.add(state)
             except Exception as error:
                 _name_group(error, call, number)
                 raise
-            after.append(state)
-        return self._changes(after, output, call)
+        return changes.taken(output.taken())
 
     def _groups(self, rows: pa.Table, states: pa.Table) -> Iterable[tuple[Any, list[Any], Any]]:
-        """Yield key, rows and state (or `None`) of each group; columns are in the order of the schemas."""
+        """Yield key, rows and state (or `None`) of each group; columns are in the order of the schemas.
+
+        The rows of a group are made when its turn comes: Python's garbage collector walks through all that
+        wait, which takes longer than all else.
+        """
         count = len(self._key.names)
         columns = states.columns
-        keys = self._key.tuples(columns[:count], self._make_key)
-        before = self._state.tuples(columns[count : count + len(self._state.names)], self._make_state)
+        keys = map(self._make_key, zip(*self._key.values(columns[:count]), strict=True))
+        before = self._state.values(columns[count : count + len(self._state.names)])
         exists = states.column(EXISTS).to_pylist()
-        all_rows = self._row.tuples(rows.columns[:-1], self._make_row)
+        values = self._row.values(rows.columns[:-1])
         lengths = np.bincount(rows.column(GROUP).to_numpy(), minlength=states.num_rows)
         ends = np.cumsum(lengths).tolist()
         start = 0
-        for key, state, exists_now, end in zip(keys, before, exists, ends, strict=True):
-            yield key, all_rows[start:end], state if exists_now else None
+        for key, state, exists_now, end in zip(keys, zip(*before, strict=True), exists, ends, strict=True):
+            group = list(map(self._make_row, zip(*[column[start:end] for column in values], strict=True)))
+            yield key, group, self._make_state(state) if exists_now else None
             start = end
 
-    def _changes(self, after: list[PlainState], output: _Output, call: Call) -> Changes:
-        updated = [number for number, state in enumerate(after) if state._updated]
-        return Changes(
-            np.array([state._updated for state in after], dtype=bool),
-            np.array([state._removed for state in after], dtype=bool),
-            np.array([as_long(state._timeout_timestamp) for state in after], dtype=np.int64),
-            self._state.struct(
-                [after[number].get for number in updated],
-                f"{call.name}: state",
-                lambda i: call.group(updated[i]),
-            ),
-            output.taken(),
-        )
 
-
-class _Output:
-    """The rows that the function returned and that wait to be sent, with the group of each."""
+class _StateChanges:
+    """What the function did to the states of a call's groups, taken as soon as each group has ended."""
 
     def __init__(self, schema: RowSchema, call: Call) -> None:
         self._schema = schema
         self._call = call
-        self.rows: list[tuple[Any, ...]] = []
+        self._updated: list[bool] = []
+        self._removed: list[bool] = []
+        self._timeouts: list[int] = []
+        self._values: list[Any] = []
+
+    def add(self, state: PlainState) -> None:
+        """Take the changes to the state of the next group."""
+        self._timeouts.append(as_long(state._timeout_timestamp))
+        self._updated.append(state._updated)
+        self._removed.append(state._removed)
+        if state._updated:
+            self._values += state.get
+
+    def taken(self, output: pa.StructArray) -> Changes:
+        """Return all changes, beside the output that is left."""
+        updated = np.array(self._updated, dtype=bool)
+        places = np.flatnonzero(updated)
+        states = self._schema.struct(
+            self._values, f"{self._call.name}: state", lambda i: self._call.group(int(places[i]))
+        )
+        removed, timeouts = np.array(self._removed, dtype=bool), np.array(self._timeouts, dtype=np.int64)
+        return Changes(updated, removed, timeouts, states, output)
+
+
+class _Output:
+    """The values of rows that the function returned and that wait to be sent, with the group of each row."""
+
+    def __init__(self, schema: RowSchema, call: Call) -> None:
+        self._schema = schema
+        self._call = call
+        self._values: list[Any] = []
         self._numbers: list[int] = []
 
-    def add(self, row: Any, number: int, result: Any) -> None:
-        """Add a row of the group with this number; `result` is what its function returned."""
+    def add(self, row: Any, number: int, result: Any) -> bool:
+        """Add a row of the group with this number; `result` is what its function returned.
+
+        Returns:
+            True if there are so many that they should be sent.
+        """
         try:
-            self.rows.append(self._schema.own(row))
+            self._values += self._schema.own(row)
         except UnfitValueError as unfit:
             error = self._call.fail(
                 f"a row of {self._call.group(number)}: {unfit}. Yield rows, or return a list of them."
@@ -750,14 +770,15 @@ class _Output:
                 result.throw(error)
             raise error from None
         self._numbers.append(number)
+        return len(self._numbers) >= _MAX_OUTPUT_ROWS
 
     def taken(self) -> pa.StructArray:
         """Return all rows as a struct array. None are left."""
         numbers = self._numbers
         struct = self._schema.struct(
-            self.rows, f"{self._call.name}: output", lambda i: self._call.group(numbers[i])
+            self._values, f"{self._call.name}: output", lambda i: self._call.group(numbers[i])
         )
-        self.rows, self._numbers = [], []
+        self._values, self._numbers = [], []
         return struct
 
 

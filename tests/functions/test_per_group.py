@@ -102,6 +102,26 @@ def test_a_list_may_be_used_again_for_the_next_row():
     assert [r["n"] for r in call(function)["output"]] == [1, 2, 3, None]
 
 
+def test_a_state_is_taken_when_its_group_has_ended():
+    """A function that keeps a state and changes it later changes nothing, as in Spark's worker."""
+    kept = []
+
+    def function(key, rows, state):
+        for other in kept:
+            other.update((99, "late"))
+            other.remove()
+        kept.append(state)
+        state.update((len(rows), "in time"))
+
+    reply = call(function)
+    assert [change for change, _ in reply["changes"].values()] == ["put"] * 3
+    assert [(state["n"], state["s"]) for state in reply["state"]] == [
+        (2, "in time"),
+        (1, "in time"),
+        (1, "in time"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("given_", "message"),
     [

@@ -108,10 +108,10 @@ def test_values_are_pysparks_and_come_back_as_the_same_columns(
     zone = SessionZone(ZONE)
     zone._in_arrow = zone_in_arrow
     rows = RowSchema(spark, table.schema, zone)
-    found = rows.tuples(table.columns, row_class(tuple(spark.names)))
+    found = list(map(row_class(tuple(spark.names)), zip(*rows.values(table.columns), strict=True)))
     expected = ArrowTableToRowsConversion.convert(table, spark)
     assert list(map(described, found)) == list(map(described, expected))
-    struct = rows.struct([rows.own(row) for row in found], "", str)
+    struct = rows.struct([value for row in found for value in rows.own(row)], "", str)
     struct.validate(full=True)
     assert struct.equals(table.to_struct_array().combine_chunks().cast(struct.type))
 
@@ -182,8 +182,8 @@ def column_schema(name: str, nullable: bool = True) -> RowSchema:
 def through(name: str, value: Any) -> Any:
     """Return a value of a column after the way to Arrow and back."""
     rows = column_schema(name)
-    struct = rows.struct([rows.own((value,))], "output", lambda i: "group (k=1)")
-    return rows.tuples(struct.flatten(), tuple)[0][0]
+    struct = rows.struct([*rows.own((value,))], "output", lambda i: "group (k=1)")
+    return rows.values(struct.flatten())[0][0]
 
 
 NOON = datetime.datetime(2024, 5, 1, 12)
@@ -269,7 +269,7 @@ def test_other_kinds_of_values_are_refused_at_once(name, value, message):
 def test_values_that_do_not_fit_are_named_with_their_group(name, value, message):
     rows = column_schema(name)
     with pytest.raises(BadResultError, match=message):
-        rows.struct([rows.own(v) for v in ((None,), (value,))], "output", lambda i: f"group (k={i})")
+        rows.struct([*rows.own((None,)), *rows.own((value,))], "output", lambda i: f"group (k={i})")
 
 
 def test_nulls_in_columns_without_nulls_are_refused():
@@ -278,7 +278,7 @@ def test_nulls_in_columns_without_nulls_are_refused():
     spark = t.StructType([t.StructField("l", t.ArrayType(t.IntegerType(), containsNull=False))])
     rows = RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
     with pytest.raises(BadResultError, match=r"'l' has a null for row 1, but the schema says NOT NULL"):
-        rows.struct([rows.own(v) for v in (([1],), ([None],))], "output", lambda i: f"row {i}")
+        rows.struct([*rows.own(([1],)), *rows.own(([None],))], "output", lambda i: f"row {i}")
 
 
 def test_later_changes_of_a_value_by_the_function_are_not_seen():
@@ -311,7 +311,7 @@ def test_an_empty_column_without_offsets_has_no_values(kind):
     values = pa.array([], arrow).values  # entries, of a map
     column = pa.Array.from_buffers(arrow, 0, [None, foreign], children=[values])
     table = pa.Table.from_arrays([column], schema=schema)
-    assert RowSchema(spark, schema, SessionZone(ZONE)).tuples(table.columns, row_class(("c",))) == []
+    assert RowSchema(spark, schema, SessionZone(ZONE)).values(table.columns) == [[]]
     item = pa.field("element", pa.int64(), nullable=False)
     strict = pa.map_(pa.int64(), item) if pa.types.is_map(arrow) else pa.list_(item)
     assert first_forbidden_null(column, pa.field("c", strict)) is None
