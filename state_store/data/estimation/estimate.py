@@ -36,7 +36,7 @@ from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHAR
 from state_store.data.dataset.moments import table
 from state_store.data.dataset.rewriting.store_writer import SPOOL_RATIO, pieces
 from state_store.data.estimation.workload import FAMILY_BYTES, Workload, table_size
-from state_store.data.migration import TASK_MEMORY_BYTES, TASKS_A_CORE
+from state_store.data.migration import TASK_MEMORY_BYTES
 from state_store.data.query import ProgressOption, reporting
 from state_store.data.query.arguments import check_names, check_number, shown
 from state_store.errors import OptionError
@@ -412,7 +412,7 @@ def tool_times(rows: float, row_bytes: float, partitions: int, cores: int) -> tu
     """Return the time of each tool on these cores, for rows in one store for each of the equal partitions."""
     times = []
     for tool in TOOLS:
-        tasks = min(partitions, TASKS_A_CORE * cores) if tool.name == "migrate" else partitions
+        tasks = min(partitions, cores) if tool.name == "migrate" else partitions
         cpu_s = tool.cpu_s(rows, row_bytes)
         time_s = _START_S + math.ceil(tasks / cores) * (cpu_s / tasks + tool.task_s)
         disk_bytes = round(tool.disk * rows * row_bytes / partitions)
