@@ -286,7 +286,7 @@ def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
 
     counts = _words(data, ends - 4)
     tables = ends - 4 - 4 * counts
-    if ((counts < 1) | (counts >= 1 << 31) | (tables < begins)).any():
+    if ((counts < 1) | (tables < begins)).any():
         raise IndexError
     owners = numpy.repeat(numpy.arange(len(begins)), counts)
     within = numpy.arange(int(counts.sum())) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
@@ -295,6 +295,8 @@ def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
     limits[:-1] = restarts[1:]
     lasts = numpy.cumsum(counts) - 1
     limits[lasts] = tables
+    if (restarts[lasts - counts + 1] != begins).any() or (restarts > limits).any():
+        raise IndexError
     has_records = restarts < limits  # a block without records has a restart, too
     return restarts[has_records], limits[has_records]
 
@@ -327,6 +329,8 @@ def _records_of_blocks(data: Any, begins: Any, ends: Any) -> tuple[ByteSlices, B
         return nothing, nothing, numpy.zeros(0, numpy.uint8)
     fresh = walk.value_at - walk.key_at
     key_bytes = walk.shared + fresh
+    if walk.shared[0].any() or (walk.shared[1:] > key_bytes[:-1]).any():
+        raise IndexError
     longest = int(key_bytes.max())
     has_own_footers = bool(((fresh >= KEY_FOOTER_BYTES) | ~walk.exists).all())
     width = -(-(KEY_PLACE + longest - (KEY_FOOTER_BYTES if has_own_footers else 0)) // 8)
@@ -436,11 +440,7 @@ def _uneven_keys(data: Any, walk: _Walk, key_bytes: Any) -> tuple[Any, Any]:
         shared, key_at, at = walk.shared[number][pages], walk.key_at[number][pages], places[number][pages]
         copy_slices(keys, at + shared, data, key_at, walk.value_at[number][pages] - key_at)
         if number:
-            if (shared > key_bytes[number - 1][pages]).any():
-                raise IndexError
             copy_slices(keys, at, keys, places[number - 1][pages], shared)
-        elif shared.any():
-            raise IndexError
     return keys, places
 
 

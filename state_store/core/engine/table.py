@@ -35,6 +35,9 @@ KEY_FOOTER_BYTES = 8
 UNCOMPRESSED, _LZ4 = 0, 4
 """Compressions of a block, in the byte after it."""
 
+_MOST_OF_LZ4 = 256
+"""Bytes that LZ4 makes of one at most."""
+
 REMOVED = (0, 7)
 """RocksDB's types of records that remove a key."""
 
@@ -71,7 +74,7 @@ def entries_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block that is not compressed.
 
     Raises:
-        IndexError: If the block ends too early.
+        IndexError: If the block ends too early, or has no restarts there.
         ValueError: If a number has more than 64 bits.
     """
     if len(block) < 4:
@@ -82,6 +85,8 @@ def entries_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         shared, at = varint_at(block, at)
         fresh, at = varint_at(block, at)
         length, at = varint_at(block, at)
+        if shared > len(key) or at + fresh + length > end:
+            raise IndexError("an entry goes beyond its block")
         key = key[:shared] + block[at : at + fresh]
         at += fresh
         yield key, block[at : at + length]
@@ -249,7 +254,7 @@ class TableIndex:
         self.has_lengths = _properties(data, *footer.metaindex).get(_DELTA_ENCODED, b"\0") == b"\0"
         self._count = int.from_bytes(self.content[-4:], "little")
         self.restarts_at = len(self.content) - 4 - 4 * self._count
-        if not 0 < self._count < 1 << 31 or self.restarts_at < 0:
+        if self._count < 1 or self.restarts_at < 0:
             raise IndexError("an index has no entries, or more than bytes")
 
     def __len__(self) -> int:
@@ -282,7 +287,12 @@ def _properties(data: bytes | mmap.mmap, offset: int, size: int) -> dict[bytes, 
 
 
 def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
-    """Return the content of a block. Raises FormatError for an unknown compression."""
+    """Return the content of a block.
+
+    Raises:
+        FormatError: If its compression is not known.
+        ValueError: If it cannot be decompressed.
+    """
     import pyarrow
 
     kind, content = data[offset + size], data[offset : offset + size]
@@ -291,4 +301,9 @@ def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
     if kind != _LZ4:
         raise FormatError(f"a block has a compression ({kind}) that is not known")
     length, at = varint_at(content, 0)
-    return bytes(pyarrow.Codec("lz4_raw").decompress(content[at:], length).to_pybytes())
+    if length > _MOST_OF_LZ4 * size:
+        raise ValueError(f"a block of {size} bytes cannot have {length}")
+    try:
+        return bytes(pyarrow.Codec("lz4_raw").decompress(content[at:], length).to_pybytes())
+    except OSError as error:
+        raise ValueError("a block cannot be decompressed") from error
