@@ -8,6 +8,7 @@ the last look (`Watched`).
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import threading
 import time
@@ -315,7 +316,9 @@ def _still_true(verified: Verified, stores: Mapping[StoreKey, FoundStore]) -> Ve
         store = stores.get(problem.key)
         if store is None:
             return True
-        entry = store.contents.entries.get(problem.file)
+        entries = store.contents.entries
+        names = fnmatch.filter(entries, problem.file) if "*" in problem.file else [problem.file]
+        entry = entries.get(names[0]) if names else None
         now = (None, None) if entry is None else (entry.size_bytes, entry.modified_ms)
         return now == (problem.bytes, problem.modified_ms)
 

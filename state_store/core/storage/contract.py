@@ -47,7 +47,17 @@ _REMEDIES = {
         "the key of the bucket's encryption is disabled, or this user may not use it: see AWS KMS"
     ),
     r"invalid_?object_?state|not valid for the object's storage class": (
-        "the file is in an archive tier: restore it there"
+        "the file is in an archive tier: restore it there, and let no lifecycle rule of the bucket move "
+        "files of a checkpoint"
+    ),
+    # pyarrow reads the reason of a refusal into as many bytes as it asked for.
+    r"failed to flush response stream|access_denied during getobject operation:$": (
+        "the service does not hand the file out, and the client has lost the reason: the file is in an "
+        "archive tier, or this user may not read it, or not use its key; `aws s3api get-object` says which"
+    ),
+    r"no_?such_?upload": (
+        "the upload was ended from outside: a rule of the bucket that aborts incomplete uploads should do "
+        "so after days"
     ),
     r"could not create a oauth2 access token": (
         "no credentials of Google Cloud are found: run `gcloud auth application-default login`, or set "

@@ -161,6 +161,39 @@ class _OnS3(StorageConformance):
         storage.upload(tmp_path / "local", "shared/a")
         assert storage.read("shared/a") == (tmp_path / "local").read_bytes()
 
+    @pytest.mark.parametrize("size_bytes", [10, 3_000, 200_000])
+    def test_an_object_in_an_archive_is_named_with_what_to_do(
+        self, storage: Storage, tmp_path: Path, size_bytes: int
+    ) -> None:
+        """As a lifecycle rule moves it there. Clients lose the reason of the refusal of a small one."""
+        content = random.Random(6).randbytes(size_bytes)
+        place = {"Bucket": "bucket", "Key": f"{self.prefix}/delta/a"}
+        self.s3.put_object(**place, Body=content, StorageClass="GLACIER")
+        assert self.names(storage, "delta") == ["a"]
+        for number, ask in enumerate(
+            (
+                lambda: storage.read("delta/a"),
+                lambda: storage.read("delta/a", 5, 3),
+                lambda: storage.download("delta/a", tmp_path / "local"),
+            )
+        ):
+            with pytest.raises(StorageError, match=r"delta/a.*archive tier"):
+                ask()
+            assert not (tmp_path / "local").exists(), number
+        self.s3.put_object(**place, Body=content)
+        assert storage.read("delta/a") == content
+
+    def test_an_upload_that_a_rule_ends_makes_no_file(self, storage: Storage, tmp_path: Path) -> None:
+        (tmp_path / "local").write_bytes(random.Random(7).randbytes(self.big_bytes))
+        gone = status("404 Not Found", "NoSuchUpload")
+        for method in ("PUT", "POST"):
+            with (
+                self.server.failing(first(99, gone, method, "uploadId")),
+                pytest.raises(StorageError, match=r"shared/a.*ended from outside"),
+            ):
+                storage.upload(tmp_path / "local", "shared/a")
+            assert not storage.exists("shared/a")
+
     def left_unfinished(self) -> list[str]:
         """Uploads that broke off, which the bucket's own rules remove."""
         return []
