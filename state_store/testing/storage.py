@@ -106,12 +106,12 @@ class StorageConformance(ABC):
         local = tmp_path / "got"
         local.write_bytes(b"-" * 12)
         for offset, length, count in ((6, 3, 3), (1, 2, 2), (8, 100, 2), (10, 5, 0), (20, 5, 0)):
-            assert storage.download_part("shared/a.sst", local, offset, length) == count
+            assert storage.download_spans([Span("shared/a.sst", local, ((offset, length),))]) == [count]
         assert local.read_bytes() == b"-12---6789--"
         with pytest.raises(MissingError, match=r"shared/b\.sst"):
-            storage.download_part("shared/b.sst", local, 0, 1)
+            storage.download_spans([Span("shared/b.sst", local, ((0, 1),))])
         with pytest.raises(StorageError, match="nowhere"):
-            storage.download_part("shared/a.sst", tmp_path / "nowhere", 0, 1)
+            storage.download_spans([Span("shared/a.sst", tmp_path / "nowhere", ((0, 1),))])
         assert not (tmp_path / "nowhere").exists()
 
     def test_downloads_pieces_of_spans_to_their_offsets(self, storage: Storage, tmp_path: Path) -> None:

@@ -176,9 +176,6 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
         return {}, storage.read(path, header["offset"], header["length"])
     if operation == "exists":
         return {"exists": storage.exists(path)}, b""
-    if operation == "download" and "length" in header:
-        count = storage.download_part(path, Path(header["to"]), header["offset"], header["length"])
-        return {"bytes": count}, b""
     if operation == "spans":
         return {"copied": [_copy_span(storage, span) for span in header["spans"]]}, b""
     if operation == "download":

@@ -27,7 +27,7 @@ from typing import Generic, TypeVar
 from state_store.core.compat import zip
 from state_store.core.files.workspace import StoreCache
 from state_store.core.runtime import SYSTEM, Running, Runtime
-from state_store.core.storage.contract import Storage
+from state_store.core.storage.contract import Span, Storage
 from state_store.core.storage.local_disk import local_disk_error, local_disk_errors, remove_unneeded
 from state_store.errors import ConflictError, DamagedError, StorageError
 
@@ -375,7 +375,8 @@ def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: in
         DamagedError: The stored file is too short.
         StateStoreError: The storage fails.
     """
-    check_count(storage, path, offset, length, storage.download_part(path, local, offset, length))
+    (count,) = storage.download_spans([Span(path, local, ((offset, length),))])
+    check_count(storage, path, offset, length, count)
 
 
 def check_count(storage: Storage, path: str, offset: int, length: int, count: int) -> None:

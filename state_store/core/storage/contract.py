@@ -186,26 +186,6 @@ class Storage(ABC):
             MissingError: If `path` does not exist.
         """
 
-    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        """Copy a part of `path` to the same offset of the file `local`, which must exist.
-
-        Args:
-            path: the stored file.
-            local: the local file.
-            offset: the first byte.
-            length: bytes at most.
-
-        Returns:
-            The number of bytes copied.
-
-        Raises:
-            MissingError: If `path` does not exist.
-            LocalDiskError: If the local disk fails.
-        """
-        data = self.read(path, offset, length)
-        write_at(local, data, offset)
-        return len(data)
-
     def download_spans(self, spans: Sequence[Span]) -> list[int]:
         """Copy the pieces of spans to the same offsets of existing local files.
 
@@ -356,10 +336,6 @@ class ForwardingStorage(Storage):
     def download(self, path: str, local: Path) -> None:
         self._before(is_deletion=False)
         self.inner.download(path, local)
-
-    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        self._before(is_deletion=False)
-        return self.inner.download_part(path, local, offset, length)
 
     def download_spans(self, spans: Sequence[Span]) -> list[int]:
         self._before(is_deletion=False)

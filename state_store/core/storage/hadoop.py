@@ -146,14 +146,10 @@ class ListedFile(TypedDict):
 
 
 class FileAnswer(TypedDict, total=False):
-    """The `ok` object of `list`, `download` of a part, `spans` and `exists`.
-
-    `copied` has the bytes of each span.
-    """
+    """The `ok` object of `list`, `spans` and `exists`. `copied` has the bytes of each span."""
 
     entries: list[ListedFile]
     more: bool
-    bytes: int
     copied: list[int]
     exists: bool
 
@@ -372,12 +368,6 @@ class HadoopStorage(Storage):
         with new_local_file(local):
             self._call({"fs": "download", "path": path, "to": str(local)})
 
-    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        answer, _ = self._call(
-            {"fs": "download", "path": path, "to": str(local), "offset": offset, "length": length}
-        )
-        return int(answer["bytes"])
-
     def download_spans(self, spans: Sequence[Span]) -> list[int]:
         if not spans:
             return []
@@ -434,4 +424,4 @@ def _written(request: FileRequest) -> tuple[str | None, int]:
     spans = request.get("spans")
     if spans:
         return spans[0]["to"], sum(sum(span["pieces"][1::2]) for span in spans)
-    return request.get("to"), request.get("length") or _FIRST_WRITE_BYTES
+    return request.get("to"), _FIRST_WRITE_BYTES

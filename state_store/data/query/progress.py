@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Protocol, Union
 
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage
-from state_store.core.storage.contract import ForwardingStorage
+from state_store.core.storage.contract import ForwardingStorage, Span
 from state_store.errors import OptionError
 
 
@@ -207,10 +207,10 @@ class MeteredStorage(ForwardingStorage):
         self.inner.download(path, local)
         self._moved(local.stat().st_size)
 
-    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        size_bytes = self.inner.download_part(path, local, offset, length)
-        self._moved(size_bytes)
-        return size_bytes
+    def download_spans(self, spans: Sequence[Span]) -> list[int]:
+        copied = self.inner.download_spans(spans)
+        self._moved(sum(copied))
+        return copied
 
     def close(self) -> None:
         self.inner.close()

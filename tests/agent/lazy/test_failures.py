@@ -247,13 +247,15 @@ class DamagingService:
 
     def serve(self, storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[Any, bytes]:
         answer = self._serve(storage, header, body)
-        if self.is_damaging and header["fs"] == "download" and header.get("length", 0) > ASKED_BYTES:
-            with open(header["to"], "r+b") as file:
-                file.seek(header["offset"])
-                data = file.read(header["length"])
-                file.seek(header["offset"])
+        if self.is_damaging and header["fs"] == "spans" and header.get("background"):
+            (span,) = header["spans"]
+            offset, length = span["pieces"]
+            with open(span["to"], "r+b") as file:
+                file.seek(offset)
+                data = file.read(length)
+                file.seek(offset)
                 file.write(bytes(255 - byte for byte in data))
-            self._damaged.add((header["path"], header["offset"]))
+            self._damaged.add((span["path"], offset))
         return answer
 
 

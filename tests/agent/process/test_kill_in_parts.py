@@ -28,7 +28,7 @@ class ThirdPart:
         self.asked, self._over = threading.Event(), threading.Event()
 
     def __call__(self, header: dict[str, Any]) -> None:
-        if header["fs"] != "download" or "length" not in header:
+        if header["fs"] != "spans":
             return
         with self._lock:
             self._come += 1

@@ -16,7 +16,7 @@ import pytest
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, rows_of
 from state_store.core.compat import pairwise
 from state_store.core.storage import hadoop
-from state_store.core.storage.contract import BoundedStorage, Deadline
+from state_store.core.storage.contract import BoundedStorage, Deadline, Span
 from state_store.core.storage.hadoop import FileConnections, background, read_frame, write_frame
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, StorageError, UnknownOutcomeError
@@ -235,7 +235,7 @@ def test_nothing_begins_past_a_deadline_but_what_takes_back(tmp_path: Path, boun
         lambda: storage.write("delta/b", b"b"),
         lambda: storage.upload(local, "delta/c"),
         lambda: storage.download("delta/a", tmp_path / "copy"),
-        lambda: storage.download_part("delta/a", local, 0, 1),
+        lambda: storage.download_spans([Span("delta/a", local, ((0, 1),))]),
         lambda: storage.exists("delta/a"),
     ):
         with pytest.raises(BusyError, match="a test was cancelled: it is over"):

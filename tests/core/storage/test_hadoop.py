@@ -64,11 +64,7 @@ class _Calls:
         LocalStorage(at).write(name, data, overwrite=overwrite)
         return {}, b""
 
-    def _download(
-        self, at: Path, name: str, body: bytes, to: str, offset: int = 0, length: int | None = None
-    ) -> tuple[dict[str, Any], bytes]:
-        if length is not None:
-            return {"bytes": LocalStorage(at).download_part(name, Path(to), offset, length)}, b""
+    def _download(self, at: Path, name: str, body: bytes, to: str) -> tuple[dict[str, Any], bytes]:
         Path(to).write_bytes(LocalStorage(at).read(name))
         return {}, b""
 
@@ -148,7 +144,7 @@ class _FullDisk(_Calls):
 def _downloads(storage: HadoopStorage, local: Path) -> list[Callable[[], object]]:
     return [
         lambda: storage.download("delta/a", local),
-        lambda: storage.download_part("delta/a", local, 0, 50_000),
+        lambda: storage.download_spans([Span("delta/a", local, ((0, 50_000),))]),
         lambda: storage.download_spans(
             [Span("delta/a", local, ((0, 30_000),)), Span("delta/b", local, ((9, 30_000),))]
         ),

@@ -25,7 +25,7 @@ from minis3 import (
 from state_store.core.files.transfer import PART_BYTES, Wanted, fetch
 from state_store.core.files.workspace import LocalCache
 from state_store.core.storage import Storage, open_storage
-from state_store.core.storage.contract import AnsweringStorage
+from state_store.core.storage.contract import AnsweringStorage, Span
 from state_store.core.storage.hadoop import HadoopStorage, StoreFiles
 from state_store.core.storage.objects import ArrowStorage
 from state_store.errors import ConflictError, StateStoreError, StorageError, UnknownOutcomeError
@@ -349,7 +349,8 @@ def test_a_range_is_one_request_for_exactly_that(s3_server: S3Server, tmp_path: 
         s3_server.requests.clear()
         s3_server.ranges.clear()
         assert storage.read("shared/a", offset, length) == data[offset : offset + length]
-        assert storage.download_part("shared/a", tmp_path / "local", offset, length) == length
+        span = Span("shared/a", tmp_path / "local", ((offset, length),))
+        assert storage.download_spans([span]) == [length]
     assert (tmp_path / "local").read_bytes()[offset : offset + length] == data[offset : offset + length]
     assert [method for method, _ in s3_server.requests] == ["GET", "GET"]
     assert s3_server.ranges == [f"bytes={offset}-{offset + length - 1}"] * 2

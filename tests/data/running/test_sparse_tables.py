@@ -31,10 +31,6 @@ class Counted(ForwardingStorage):
         super().__init__(inner)
         self.bytes = self.spans = 0
 
-    def download_part(self, path, local, offset, length):
-        self.bytes += length
-        return self.inner.download_part(path, local, offset, length)
-
     def download_spans(self, spans):
         self.spans += len(spans)
         self.bytes += sum(span.size_bytes for span in spans)

@@ -29,7 +29,6 @@ object ReplacedFiles {
       val asked = Seq(
         Json.obj("fs" -> "read", "path" -> path),
         Json.obj("fs" -> "download", "path" -> path, "to" -> local.toString),
-        Json.obj("fs" -> "download", "path" -> path, "to" -> local.toString, "offset" -> 0, "length" -> content.length),
         Json.obj("fs" -> "spans", "path" -> path,
           "spans" -> Json.array(Seq(
             Json.obj("path" -> path, "to" -> local.toString, "pieces" -> Json.array(Seq(0, content.length)))))))

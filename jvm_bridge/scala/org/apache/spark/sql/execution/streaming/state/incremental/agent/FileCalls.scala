@@ -71,13 +71,11 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       if (isBackground(frame)) write(path, frame) else BulkTransfers.givingWay(write(path, frame))
       ok()
     case "spans" =>
-      val copies = spans(frame.header).map(span => () => untilUnchanged(copySpan(span)))
+      val copies = spans(frame.header).map { span => () =>
+        if (isBackground(frame)) transfers.download(bulk => untilUnchanged(copySpan(span, bulk.copied)))
+        else untilUnchanged(copySpan(span))
+      }
       ok("copied" -> Json.array(FileCalls.together(copies)))
-    case "download" if frame.header.has("length") =>
-      val to = frame.header.text("to")
-      val part = FileCalls.Span(path, to, Seq(frame.header.number("offset") -> frame.header.number("length")))
-      ok("bytes" -> (if (isBackground(frame)) transfers.download(bulk => untilUnchanged(copySpan(part, bulk.copied)))
-                     else untilUnchanged(copySpan(part))))
     case "download" =>
       untilUnchanged(download(path, frame.header.text("to")))
       ok()
