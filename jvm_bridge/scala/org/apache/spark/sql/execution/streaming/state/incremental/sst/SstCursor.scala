@@ -204,7 +204,7 @@ private[sst] final class SstEntries(room: SstRoom) {
       entry.length()
       val length = entry.length() - SstFormat.keyFooterBytes
       entry.length()
-      if (length < 0 || length > end - entry.at) table.changed(start)
+      if (length > end - entry.at) table.changed(start)
       if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
     }
     entry.at = restart(low)
@@ -306,13 +306,13 @@ private object SstCompression {
     do {
       length |= (block(at) & 0x7fL) << 7 * at
       at += 1
-    } while (block(at - 1) < 0 && at < 5)
+    } while (block(at - 1) < 0)
     (length, at)
   }
 
-  /** @param most no block of its length has more */
+  /** @param most no block of its length has more; none has less than the number of its restarts */
   private def ofLength(length: Long, most: Long): Array[Byte] = {
-    if (length > most) throw new IllegalArgumentException(s"it cannot have $length bytes")
+    if (length < 4 || length > most) throw new IllegalArgumentException(s"it cannot have $length bytes")
     new Array[Byte](Math.toIntExact(length))
   }
 

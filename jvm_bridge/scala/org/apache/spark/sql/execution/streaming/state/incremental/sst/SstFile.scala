@@ -352,7 +352,7 @@ private[incremental] final class Verified {
    * @param count number of data blocks
    */
   def blocks(count: Int): Array[Boolean] = synchronized {
-    if (known == null || known.length != count) known = new Array[Boolean](count)
+    if (known == null) known = new Array[Boolean](count)
     known
   }
 }

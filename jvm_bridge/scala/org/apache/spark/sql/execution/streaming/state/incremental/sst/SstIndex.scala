@@ -157,7 +157,7 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
   /** Address of the index's restarts; there is a restart for each data block. */
   private val restarts = restartsEnd - 4L * count
   source.require(count == metadata.number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
-  if (count < 0 || restarts < start) unreadable()
+  if (restarts < start) unreadable()
   private val keyFooter = if (metadata.number("rocksdb.index.key.is.user.key") == 1) 0 else SstFormat.keyFooterBytes
   private var fences: SstFences = _
   private var searches = 0

@@ -411,9 +411,13 @@ private[sst] object SstFilter {
     val end = start + bytes
     val lines = (bytes - trailerBytes) / lineBytes
     if (lines > 0 && OffHeap.getByte(null, end - 5) == -1 && OffHeap.getByte(null, end - 4) == 0) {
-      new SstFilter(start, lines, OffHeap.getByte(null, end - 3) & 31)
+      val probes = OffHeap.getByte(null, end - 3)
+      if (probes >= 0 && probes <= mostProbes) new SstFilter(start, lines, probes) else none
     } else none
   }
+
+  /** RocksDB's filters ask no more; a larger number, or a negative one, says that lines are longer. */
+  private val mostProbes = 30
 }
 
 /**
