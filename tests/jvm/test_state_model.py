@@ -127,6 +127,10 @@ def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> Non
     assert "no wrong row" in walk(class_path, tmp_path, "base.DamagedBases", 1, 50)
 
 
+def test_tables_with_wrong_numbers_are_refused(class_path: str, tmp_path: Path) -> None:
+    assert "kinds of damage are refused" in walk(class_path, tmp_path, "sst.RefusedTables")
+
+
 FUZZ_LONG = [pytest.param(seed, 60, 400, marks=pytest.mark.tier("long")) for seed in range(2, 12)]
 
 

@@ -37,6 +37,7 @@ THREADS = ("tests/jvm/test_state_model.py::test_threads_outlive_all_errors",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_remote_files_find_their_rows",)
 CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_contradictory_memory_is_not_used",)
 TABLES = ("tests/jvm/test_state_model.py::test_tables_are_read_as_rocksdb_reads_them_or_refused[1-15-200]",)
+REFUSED = ("tests/jvm/test_state_model.py::test_tables_with_wrong_numbers_are_refused",)
 MANIFESTS = (
     "tests/jvm/test_state_model.py::test_manifests_are_read_as_rocksdb_reads_them_or_refused[1-1-150]",
 )

@@ -4,7 +4,7 @@ checked.
 
 from __future__ import annotations
 
-from mutants.data_plane.places import DAMAGE, EITHER, MODEL, ROOT, SIZES, TABLES
+from mutants.data_plane.places import DAMAGE, EITHER, MODEL, REFUSED, ROOT, SIZES, TABLES
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -27,7 +27,7 @@ MUTANTS = [
         f"{ROOT}/sst/SstTable.scala",
         "|| OffHeap.getInt(null, at) != 0) changed(start)",
         ") changed(start)",
-        TABLES,
+        REFUSED,
     ),
     Mutant(
         "an index may name a block twice",
@@ -41,14 +41,14 @@ MUTANTS = [
         f"{ROOT}/sst/SstIndex.scala",
         "if (restarts < 0 || end < start) damaged()",
         "if (end < start) damaged()",
-        TABLES,
+        REFUSED,
     ),
     Mutant(
         "the lengths of metadata are believed",
         f"{ROOT}/sst/SstIndex.scala",
         " || entry.at + rest + length > end) damaged()",
         ") damaged()",
-        TABLES,
+        REFUSED,
     ),
     Mutant(
         "a file that was written again counts as verified",
@@ -102,16 +102,86 @@ MUTANTS = [
     Mutant(
         "the length of a compressed block is believed",
         f"{ROOT}/sst/SstCursor.scala",
-        "if (length > most) throw",
-        "if (length < 0) throw",
-        TABLES,
+        "if (length < 4 || length > most) throw",
+        "if (length < 4) throw",
+        REFUSED,
     ),
     Mutant(
         "a dictionary of a compression is left out",
         f"{ROOT}/sst/SstIndex.scala",
         "name != SstFormat.dictionaryName,",
         "true,",
-        SIZES,
+        REFUSED,
+    ),
+    Mutant(
+        "LZ4 makes any number of bytes of a few",
+        f"{ROOT}/sst/SstCursor.scala",
+        "ofLength(length, 256L * bytes)",
+        "ofLength(length, Long.MaxValue)",
+        REFUSED,
+    ),
+    Mutant(
+        "a compressed block may have no restarts",
+        f"{ROOT}/sst/SstCursor.scala",
+        "if (length < 4 || length > most) throw",
+        "if (length > most) throw",
+        REFUSED,
+    ),
+    Mutant(
+        "a key shares more than the key before has",
+        f"{ROOT}/sst/SstCursor.scala",
+        " shared > keyBytes ||",
+        "",
+        REFUSED,
+    ),
+    Mutant(
+        "a restart leads out of its block",
+        f"{ROOT}/sst/SstCursor.scala",
+        "    if (at >= end) table.changed(start)\n",
+        "",
+        REFUSED,
+    ),
+    Mutant(
+        "a value ends beyond its block in a look-up",
+        f"{ROOT}/sst/SstTable.scala",
+        "if (shared < 0 || bytes < 0 || next > end)",
+        "if (shared < 0 || bytes < 0)",
+        REFUSED,
+    ),
+    Mutant(
+        "a number of more bits than it may have is read",
+        f"{ROOT}/sst/SstFile.scala",
+        "if (shift > 28) return -1",
+        "if (shift > 280) return -1",
+        REFUSED,
+    ),
+    Mutant(
+        "a block lies beyond the end of its file",
+        f"{ROOT}/sst/SstFile.scala",
+        " ||\n      offset > bytes - SstFormat.trailerBytes - length) {",
+        ") {",
+        REFUSED,
+    ),
+    Mutant(
+        "a table of a later format is read as if it were known",
+        f"{ROOT}/sst/SstIndex.scala",
+        "version >= 2 && version <= 5",
+        "version >= 2",
+        REFUSED,
+    ),
+    Mutant(
+        "an index that changed leads out of itself",
+        f"{ROOT}/sst/SstIndex.scala",
+        "    if (entry >= restarts) table.changed(start)\n",
+        "",
+        REFUSED,
+    ),
+    Mutant(
+        "a filter of longer lines hides keys",
+        f"{ROOT}/sst/SstWriter.scala",
+        "if (probes >= 0 && probes <= mostProbes)",
+        "if (probes >= 0)",
+        REFUSED,
     ),
     Mutant(
         "keys of a delta are written in any order",

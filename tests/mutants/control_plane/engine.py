@@ -1,0 +1,60 @@
+"""Breaks of `state_store/core/engine`: a table with a wrong number in it is refused."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_TABLE, _ROWS = "state_store/core/engine/table.py", "state_store/core/engine/rows.py"
+_TESTS = ("tests/core/engine/test_damaged_tables.py",)
+
+MUTANTS = [
+    Mutant(
+        "a value ends beyond its block",
+        _TABLE,
+        "shared > len(key) or at + fresh + length > end",
+        "shared > len(key)",
+        _TESTS,
+    ),
+    Mutant(
+        "a key shares more than the key before has, record by record",
+        _TABLE,
+        "shared > len(key) or at + fresh + length > end",
+        "at + fresh + length > end",
+        _TESTS,
+    ),
+    Mutant(
+        "LZ4 makes any number of bytes of a few, in Python",
+        _TABLE,
+        "if length > _MOST_OF_LZ4 * size:",
+        "if False:",
+        _TESTS,
+    ),
+    Mutant(
+        "a key shares more than the key before has, page by page",
+        _ROWS,
+        " or (walk.shared[1:] > key_bytes[:-1]).any()",
+        "",
+        _TESTS,
+    ),
+    Mutant(
+        "restarts of a block are in any order",
+        _ROWS,
+        " or (restarts > limits).any()",
+        "",
+        _TESTS,
+    ),
+    Mutant(
+        "the first restart of a block is not its begin",
+        _ROWS,
+        "(restarts[lasts - counts + 1] != begins).any() or ",
+        "",
+        _TESTS,
+    ),
+    Mutant(
+        "the first and last key of a damaged table are in any order",
+        _TABLE,
+        "if not keys or keys != sorted(keys) or first != sorted(first) or last != sorted(last):",
+        "if not keys:",
+        _TESTS,
+    ),
+]
