@@ -154,10 +154,6 @@ class RestoreRun:
             self.phases[name] = self.phases.get(name, 0.0) + (self.clock_s() - start) * 1000
 
 
-class Retry(Exception):
-    """A reason to make the base anew, in another directory."""
-
-
 @local_disk_errors()
 def restore(
     context: StoreContext,
@@ -294,15 +290,12 @@ def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRu
     with run.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
     with _full_manifest(context, listing, archive.manifest if archive else None) as full:
-        while True:
-            directory = context.workspace.new_base(plan.version.number)
-            try:
-                return Restoration(context, plan, listing, archive, directory, run, full).make()
-            except Retry:
-                discard(directory)
-            except BaseException:
-                discard(directory)
-                raise
+        directory = context.workspace.new_base(plan.version.number)
+        try:
+            return Restoration(context, plan, listing, archive, directory, run, full).make()
+        except BaseException:
+            discard(directory)
+            raise
 
 
 @contextmanager
@@ -359,12 +352,7 @@ class Restoration:
         self._end_requests = 0
 
     def make(self) -> Restored:
-        """Make the base.
-
-        Raises:
-            Retry: The attempt has to be made again.
-            StateStoreError: As `assemble`.
-        """
+        """Make the base. Raises StateStoreError as `assemble` does."""
         is_empty = self._archive is None and not self._deltas
         if not self._run.ingest and not is_empty:
             sizes = [
@@ -379,38 +367,16 @@ class Restoration:
     # ---- the deltas become part of the database ----------------------------------------------------------
 
     def _with_ingested_deltas(self) -> Restored:
-        """Verify the tables while the deltas, which were verified before, are ingested.
-
-        Raises:
-            Retry: A damaged local file was replaced while the database was already open on it.
-        """
         with self._context.workspace.scratch() as scratch:
             changes = wanted_deltas(self._deltas, scratch)
             with self._run.phase("fetch_ms"):
                 fetched = self._context.fetch([*self._tables, *changes])
-            with self._run.phase("verify_ms"):
-                self._run.warnings += self._context.verify(changes)
-            with Background(self._verify_tables, runtime=self._context.runtime) as verification:
-                base, failure = None, None
-                with self._run.phase("ingest_ms"):
-                    try:
-                        base = self._unopened()
-                        if self._deltas or self._archive is None:
-                            base = self._ingested(base, scratch)
-                    except StateStoreError as error:
-                        failure = error
-                with self._run.phase("verify_ms"):
-                    replaced = verification.result()
-            self._run.warnings += replaced
-            if replaced and (self._deltas or failure):
-                raise Retry("a table was replaced while RocksDB read it")
-            if failure is not None:
-                raise failure
-            assert base is not None
+            self._verify_whole(changes, [], fetched)
+            with self._run.phase("ingest_ms"):
+                base = self._unopened()
+                if self._deltas or self._archive is None:
+                    base = self._ingested(base, scratch)
             return self._restored(base, fetched)
-
-    def _verify_tables(self) -> list[str]:
-        return self._context.verify(self._tables, thorough=self._run.thorough)
 
     # ---- the deltas stay beside the database -------------------------------------------------------------
 
@@ -492,7 +458,7 @@ class Restoration:
         with self._run.phase("verify_ms"):
             self._run.warnings += self._context.verify(
                 [file for file in (*self._tables, *changes) if file.path not in paths],
-                thorough=self._run.thorough,
+                thorough=self._run.thorough or self._run.ingest,
                 local=fetched.local,
             )
             if self._run.thorough:
