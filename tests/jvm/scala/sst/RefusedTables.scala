@@ -84,8 +84,8 @@ private object MadeTable {
   def key(name: String): Array[Byte] = name.getBytes("US-ASCII")
 
   /** Returns a key in a data block, with its footer. */
-  def inside(name: String, kind: Int = SstFormat.put): Array[Byte] = key(name) ++ Array[Byte](kind.toByte) ++ new Array[
-    Byte](7)
+  def inside(name: String, kind: Int = SstFormat.put): Array[Byte] =
+    (key(name) :+ kind.toByte) ++ new Array[Byte](7)
 
   /** Returns an entry whose three lengths may be wrong: bytes shared, not shared, of the value. */
   def entry(shared: Int, rest: Array[Byte], value: Array[Byte], lengths: Option[Seq[Array[Byte]]] = None): Array[Byte] =
@@ -97,7 +97,7 @@ private object MadeTable {
     val places = restarts.getOrElse(entries.scanLeft(0)(_ + _.length).init.zipWithIndex.collect {
       case (at, i) if i % every == 0 => at
     })
-    entries.flatten.toArray ++ places.flatMap(fixed) ++ fixed(count.getOrElse(places.size))
+    entries.flatten.toArray ++ places.flatMap(place => fixed(place)) ++ fixed(count.getOrElse(places.size))
   }
 
   def rows(names: String*): Seq[Array[Byte]] = names.map(name => entry(0, inside(name), key(s"value of $name")))
@@ -203,7 +203,7 @@ object RefusedTables {
     Case("ranges", MadeTable(properties = Map("rocksdb.num.range-deletions" -> varint(1))), "range deletions", nothing),
     Case("comparator", MadeTable(properties = Map("rocksdb.comparator" -> key("reverse"))), "comparator is reverse",
       nothing),
-    Case("dictionary", MadeTable(metadata = Seq(SstFormat.dictionaryName -> MadeBlock(new Array(8)))), "dictionary",
+    Case("dictionary", MadeTable(metadata = Seq(SstFormat.dictionaryName -> MadeBlock(new Array[Byte](8)))), "dictionary",
       nothing),
     Case("cut", MadeTable(change = content => content.take(20) ++ content.takeRight(53)), "outside the file", nothing))
 
@@ -227,7 +227,8 @@ object RefusedTables {
     Case("shared is negative", withMeta("name", place, minus(-1), varint(4), varint(2)), metaReason, nothing),
     Case("shared is too much", withMeta("name", place, varint(1), varint(4), varint(2)), metaReason, nothing),
     Case("rest is negative", withMeta("name", place, varint(0), minus(-1), varint(2)), metaReason, nothing),
-    Case("value is negative", withMeta("nam\u0000", hiddenPlaces, varint(0), varint(4), minus(-1)), metaReason, nothing),
+    Case("value is negative", withMeta("nam\u0000", hiddenPlaces, varint(0), varint(4), minus(-1)), metaReason,
+      nothing),
     Case("entry beyond", withMeta("name", place, varint(0), varint(4), varint(50)), metaReason, nothing))
 
   private val indexes = Seq(
@@ -297,7 +298,7 @@ object RefusedTables {
       all: _*),
     Case("length of 35 bits", compressed(SstFormat.lz4, good.length | 1L << 34, lz4(good)), lengthReason, all: _*),
     Case("length without end", withData(Array.fill[Byte](8)(-128), SstFormat.lz4), "cannot be decompressed", all: _*),
-    Case("no number of restarts", compressed(SstFormat.lz4, 3, lz4(new Array(3))), lengthReason, all: _*))
+    Case("no number of restarts", compressed(SstFormat.lz4, 3, lz4(new Array[Byte](3))), lengthReason, all: _*))
 
   private val kinds = Seq("file" -> files, "place" -> places, "metadata" -> metas, "index" -> indexes,
     "entry" -> entries, "restarts" -> restarts, "compression" -> compressions)
@@ -400,8 +401,9 @@ private final class RefusedTables(directory: File) {
       access.close()
     }
     val looks = Seq[(String, SstTable => Unit)](
-      "a look-up" -> (valueOf(_, "b")), "a block" -> (_.block(0)), "a fence" -> (_.blockOf(key("b"),
-        OffHeap.arrayBase, 1)))
+      ("a look-up", table => valueOf(table, "b")),
+      ("a block", table => table.block(0)),
+      ("the search of a block", table => table.blockOf(key("b"), OffHeap.arrayBase, 1)))
     for {
       (what, at, bytes, reads) <- Seq(
         ("restart", restartsAt, fixed(1 << 20), looks),
