@@ -9,7 +9,8 @@ The names, and where they lie:
     all      all of them
     docs     `.venv-docs`, with what builds the site
     audit    `.venv-audit`, with what compares packages with advisories
-    flink    `.venv-flink`, with PyFlink (850 MB), for `benchmarks.engines`; so `.venv-bytewax`
+    flink    `.venv-flink`, with PyFlink (850 MB), for `benchmarks.engines`; so `.venv-bytewax` and
+             `.venv-quix`, with Quix Streams
     agent    `.venv-agent-3.x`, with what an executor has, and the tests of the agent
 
 The packages come from where pip takes them, by its settings. An environment is made if it is missing or
@@ -43,6 +44,7 @@ OTHERS = {
     "audit": (".venv-audit", ["pip-audit"]),
     "flink": (".venv-flink", ["apache-flink==2.3.0"]),
     "bytewax": (".venv-bytewax", ["bytewax==0.21.1"]),
+    "quix": (".venv-quix", ["quixstreams==3.28.1"]),
     "agent": (
         f".venv-agent-{sys.version_info[0]}.{sys.version_info[1]}",
         [

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+SMALL = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that lives for a test."""
+
 
 @contextmanager
-def called_jvm(directory: Path, class_path: Iterable[Path | str]) -> Iterator[Any]:
+def called_jvm(
+    directory: Path, class_path: Iterable[Path | str], options: Sequence[str] = SMALL
+) -> Iterator[Any]:
     """Run a JVM that executes calls from here, and ends with the context or with this process.
 
     Args:
         directory: its working directory. Its output is in the file `log` there.
         class_path: the jars of the service.
+        options: of the JVM.
 
     Yields:
         The gateway of py4j: `gateway.jvm` has the classes.
@@ -28,7 +34,7 @@ def called_jvm(directory: Path, class_path: Iterable[Path | str]) -> Iterator[An
         port, token, process = launch_gateway(
             jarpath=str(next(maven_jars.SPARK_JARS.glob("py4j-*.jar"))),
             classpath=os.pathsep.join(map(str, class_path)),
-            javaopts=["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            javaopts=list(options),
             die_on_exit=True,
             enable_auth=True,
             redirect_stdout=log,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pinned_jars
-from called_jvm import called_jvm
+from called_jvm import SMALL, called_jvm
 
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _ROLES = {
@@ -102,11 +102,11 @@ class Producer:
 
 
 @contextmanager
-def running() -> Iterator[Kafka]:
-    """Run a broker without topics."""
+def running(options: Sequence[str] = SMALL) -> Iterator[Kafka]:
+    """Run a broker without topics, in a JVM with these options."""
     with tempfile.TemporaryDirectory(prefix="minikafka-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        with called_jvm(directory, pinned_jars.jars(pinned_jars.BROKER)) as gateway:
+        with called_jvm(directory, pinned_jars.jars(pinned_jars.BROKER), options) as gateway:
             try:
                 kafka = _started(gateway, directory)
             except Exception as error:

@@ -1,1 +1,1 @@
-"""The same keyed counter in Python on several engines: `python -m benchmarks.engines.side_by_side --help`."""
+"""The same stateful Python on several engines: `python -m benchmarks.engines.side_by_side --help`."""

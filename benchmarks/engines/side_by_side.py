@@ -1,219 +1,170 @@
-"""Run the same keyed counter in Python on several engines, in turns on one machine, and compare them.
+"""Run the same stateful Python on several engines, in turns on one machine, and compare them.
 
-    python -m benchmarks.engines.side_by_side --json OUT [--quick] [--engines FORM,...] [--keys 20000]
-        [--rows-per-key 2,20] [--batches 4] [--turns 1]
+    python -m benchmarks.engines.side_by_side --json OUT [--quick] [--keep] [--engines FORM,...]
+        [--workloads counter,frames,sessions] [--keys 20000] [--rows-per-key 2,20] [--batches 4] [--turns 1]
+        [--figures speed,recovery,latency] [--rates 1000,10000] [--seconds 20]
 
-Each engine runs in an environment of its own: `python scripts/environment.py flink bytewax` makes those of
-PyFlink and Bytewax. `--quick` only compares outputs, of the forms on Spark. First each form runs a
-small job whose outputs have to have the same checksum. Then each is measured between the end of its first
-batch and that of its last, so that starting does not count: rows a second, CPU seconds of all its processes,
-the most memory that they had together (resident, so that shared pages count in each), and bytes that they
-gave the system to write. An engine without batches leaves a mark after as many rows. There is one partition.
-Slow forms get fewer rows: the same number a key and batch, of fewer keys.
+Each engine runs in an environment of its own: `python scripts/environment.py flink bytewax quix` makes those
+of PyFlink, Bytewax and Quix Streams, beside which a Kafka runs. First each form runs small jobs whose outputs
+have to have the same checksum; `--quick` does that alone, with the forms on Spark.
+
+`speed` measures between the end of the first batch and that of the last, so that starting does not count:
+rows a second, CPU seconds of all processes of the job, the most memory that they had together (resident, so
+that shared pages count in each), and bytes that they gave the system to write; and the same of Kafka. An
+engine without batches leaves a mark after as many rows. There is one partition. Slow forms get fewer rows:
+the same number a key and batch, of fewer keys. `recovery` and `latency` are described in modules of
+their own. `--keep` puts the figures among those that pages are made of (`benchmarks/measured/engines.json`).
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-HERE = Path(__file__).resolve().parent
-TIMEOUT_S = 900
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+from benchmarks.engines import arrival_to_result, engine_job, kept_engines, kill_and_restart
+from benchmarks.engines.engine_forms import FORMS, installed
+from benchmarks.engines.engine_job import Broker, Job, Usage, usage
+from benchmarks.engines.workloads import COUNTER, FRAMES, OUTPUTS, SESSIONS
+
+WORKLOADS = (COUNTER, FRAMES, SESSIONS)
+FIGURES = ("speed", "recovery", "latency")
+_CHECKED = {COUNTER: (100, 500, 2), FRAMES: (100, 500, 2), SESSIONS: (100, 500, 6)}
+"""Keys, rows of a batch and batches of the jobs whose outputs are compared."""
+
+Found = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """A way to run the counter: its program, its environment, and the most rows of one of its batches."""
-
-    program: str
-    environment: str | None = None
-    max_rows: int = 10**9
-
-    def python(self) -> str:
-        return str(CHECKOUT / self.environment / "bin/python") if self.environment else sys.executable
+def outputs(name: str, workload: str, broker: Broker | None = None) -> Found:
+    """Run a small job and return the number and the checksum of its outputs."""
+    with engine_job.job(name, workload, _CHECKED[workload], broker) as job:
+        job.load()
+        job.wait(job.start("--purpose", OUTPUTS))
+        found = job.summary()
+    return {"rows": found["rows"], "checksum": found["checksum"]}
 
 
-FORMS = {
-    "processor": Form("on_spark"),
-    "per_group": Form("on_spark"),
-    "vectorized": Form("on_spark"),
-    "accelerate": Form("on_spark", max_rows=40_000),
-    "spark-worker": Form("on_spark", max_rows=40_000),
-    "spark-frames": Form("on_spark", max_rows=20_000),
-    "bytewax": Form("on_bytewax", ".venv-bytewax"),
-    "thread-rocksdb": Form("on_flink", ".venv-flink", max_rows=100_000),
-    "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000),
-    "process-rocksdb": Form("on_flink", ".venv-flink", max_rows=5_000),
-}
+def speed(name: str, workload: str, size: tuple[int, int, int], broker: Broker | None = None) -> Found:
+    """Run a job of that many keys, rows a batch and batches, and return its figures."""
+    with engine_job.job(name, workload, size, broker) as job:
+        job.load()
+        process = job.start()
+        ends, peaks = _watch(job, process)
+        if process.returncode or len(ends) < job.batches:
+            raise job.failure(f"ended with {process.returncode} after {len(ends)} batches")
+    (begin, *before), (end, *after) = ends[0], ends[job.batches - 1]
+    counted = job.rows * (job.batches - 1)
+    figures = {"rows_a_second": round(counted / (end - begin))}
+    for prefix, first, last, peak in zip(("", "broker_"), before, after, peaks, strict=False):
+        figures[f"{prefix}cpu_us_a_row"] = round((last.cpu_s - first.cpu_s) * 1e6 / counted, 2)
+        figures[f"{prefix}written_bytes_a_row"] = round(
+            (last.written_bytes - first.written_bytes) / counted, 1
+        )
+        figures[f"{prefix}peak_mb"] = round(peak / 1e6)
+    return figures
 
 
-@dataclasses.dataclass
-class Usage:
-    """Resources of a process and its descendants."""
-
-    cpu_s: float = 0.0
-    resident_bytes: int = 0
-    written_bytes: int = 0
-
-
-def usage(root: int) -> Usage:
-    """Return what a process and its descendants use, with the CPU time of their children that ended."""
-    parents, found = {}, {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-            parents[int(entry.name)] = int(fields[1])
-            found[int(entry.name)] = fields
-        except OSError:
-            continue  # it has ended
-    total = Usage()
-    for pid in [pid for pid in found if root in _ancestors(pid, parents)]:
-        total.cpu_s += sum(map(int, found[pid][11:15])) / _TICKS
-        total.resident_bytes += int(found[pid][21]) * _PAGE
-        total.written_bytes += _written(pid)
-    return total
-
-
-def _ancestors(pid: int, parents: dict[int, int]) -> Iterator[int]:
-    while pid:
-        yield pid
-        pid = parents.get(pid, 0)
-
-
-def _written(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return int(next(line.split()[1] for line in lines if line.startswith("write_bytes")))
-
-
-def run(name: str, keys: int, rows: int, batches: int, *, collect: bool = False) -> dict[str, Any]:
-    """Run a job; return its figures, and the checksum of its outputs if they are collected."""
-    form = FORMS[name]
-    with tempfile.TemporaryDirectory(prefix="engines-") as temporary:
-        root = Path(temporary, "job")
-        command = [form.python(), str(HERE / f"{form.program}.py"), "--form", name, "--root", str(root)]
-        command += ["--keys", str(keys), "--rows", str(rows), "--batches", str(batches)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(HERE)])}
-        if form.program == "on_flink":  # its thread mode has an interpreter that knows no environment
-            (packages,) = (CHECKOUT / str(form.environment)).glob("lib/python*/site-packages")
-            environment["PYTHONPATH"] = os.pathsep.join([str(HERE), str(packages)])
-        log = Path(temporary, "log")
-        with open(log, "wb") as output:
-            process = subprocess.Popen(
-                [*command, *(["--collect"] if collect else [])],
-                cwd=temporary,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-        ends, peak = _watch(process, root / "marks")
-        if process.returncode or len(ends) < batches:
-            tail = log.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"{name} ended with {process.returncode} after {len(ends)} batches: {tail}")
-        outputs = {"outputs": json.loads((root / "outputs.json").read_text())} if collect else {}
-    (begin, before), (end, after) = ends[0], ends[batches - 1]
-    counted = rows * (batches - 1)
-    return {
-        "form": name,
-        "keys": keys,
-        "rows": rows,
-        "rows_a_second": round(counted / (end - begin)),
-        "cpu_us_a_row": round((after.cpu_s - before.cpu_s) * 1e6 / counted, 2),
-        "written_bytes_a_row": round((after.written_bytes - before.written_bytes) / counted, 1),
-        "peak_mb": round(peak / 1e6),
-        **outputs,
-    }
-
-
-def _watch(process: subprocess.Popen[bytes], marks: Path) -> tuple[list[tuple[float, Usage]], int]:
-    """Return the time and usage at the end of each batch of a process, and its greatest memory."""
-    ends: list[tuple[float, Usage]] = []
-    latest, peak, looked = Usage(), 0, 0.0
-    deadline = time.monotonic() + TIMEOUT_S
+def _watch(job: Job, process: subprocess.Popen[bytes]) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Return the time and usages at the end of each batch, and the greatest memory, of job and broker."""
+    pids = [process.pid, *([job.broker.pid] if job.broker else [])]
+    latest, peaks, looked = [Usage() for _ in pids], [0 for _ in pids], 0.0
+    ends: list[tuple[Any, ...]] = []
+    deadline = time.monotonic() + engine_job.TIMEOUT_S
     has_ended = False
     while not has_ended:
         has_ended = process.poll() is not None  # asked first, so that the last marks are seen
         if time.monotonic() > deadline:
-            process.kill()
-        while (marks / str(len(ends))).exists():
+            engine_job.kill(process)
+        while job.mark(len(ends)).exists():
             if not has_ended:
-                latest = usage(process.pid)
-            ends.append((time.monotonic(), latest))
+                latest = [usage(pid) for pid in pids]
+            ends.append((time.monotonic(), *latest))
         if time.monotonic() - looked > 0.5 and not has_ended:
-            latest, looked = usage(process.pid), time.monotonic()
-            peak = max(peak, latest.resident_bytes)
+            latest, looked = [usage(pid) for pid in pids], time.monotonic()
+            peaks = [max(peak, now.resident_bytes) for peak, now in zip(peaks, latest, strict=True)]
         time.sleep(0.003)
-    return ends, peak
+    return ends, peaks
 
 
-def measure(names: list[str], keys: int, per_key: list[int], batches: int, turns: int) -> dict[str, Any]:
-    """Compare the outputs of the forms in a small job, and measure each in turns.
+def measure(asked: argparse.Namespace, names: list[str]) -> Found:
+    """Compare the outputs of forms in small jobs, and measure each in turns.
 
     Args:
+        asked: the options of the command line.
         names: forms, as `FORMS` names them.
-        keys: the number of keys; slow forms get fewer.
-        per_key: rows of a key in a batch; each number is measured by itself.
-        batches: the number of batches of a job, of which the first does not count.
-        turns: how often each is measured; 0 compares outputs alone.
     """
-    outputs, failed, runs = {}, {}, []
+    checks: dict[str, dict[str, Found]] = {}
+    failed: dict[str, str] = {}
+    found: dict[str, list[Found]] = {"runs": [], "recovery": [], "latency": []}
 
-    def attempted(name: str, *size: int, collect: bool = False) -> dict[str, Any] | None:
+    def attempted(name: str, work: Callable[..., Found], *what: Any) -> Found | None:
         """Return the figures of a job, or keep the reason for which it failed: the others go on."""
         try:
-            return run(name, *size, collect=collect)
+            return work(name, *what)
         except RuntimeError as error:
             failed[name] = str(error)
             print(error, file=sys.stderr, flush=True)
             return None
 
-    for name in names:
-        if (found := attempted(name, 100, 500, 2, collect=True)) is not None:
-            outputs[name] = found["outputs"]
-    for turn in range(turns):
-        for each in per_key:
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                used = min(keys, FORMS[name].max_rows // each)
-                if name in failed or (found := attempted(name, used, used * each, batches)) is None:
+    def add(kind: str, facts: Found, figures: Found | None) -> None:
+        if figures is not None:
+            found[kind].append({**facts, **figures, "load": round(os.getloadavg()[0], 1)})
+            print(json.dumps(found[kind][-1]), flush=True)
+
+    with engine_job.broker_for(names) as broker:
+        pairs = [(load, name) for load in asked.workloads for name in names if load in FORMS[name].workloads]
+        for workload, name in pairs:
+            if (summary := attempted(name, outputs, workload, broker)) is not None:
+                checks.setdefault(workload, {})[name] = summary
+        for turn, figure in itertools.product(range(asked.turns), asked.figures):
+            first = turn * len(pairs) // max(1, asked.turns)
+            for workload, name in pairs[first:] + pairs[:first]:
+                if name in failed:
                     continue
-                runs.append({**found, "rows_a_key": each})
-                print(json.dumps(runs[-1]), flush=True)
+                form, facts = FORMS[name], {"form": name, "workload": workload, "asked_keys": asked.keys}
+                for each in asked.rows_per_key if figure == "speed" else ():
+                    keys, rows = form.fitting(asked.keys, each)
+                    sizes = {"keys": keys, "rows": rows, "rows_a_key": each, "batches": asked.batches}
+                    figures = attempted(name, speed, workload, (keys, rows, asked.batches), broker)
+                    add("runs", {**facts, **sizes}, figures)
+                if figure == "recovery" and workload == COUNTER:
+                    keys, rows = form.fitting(asked.keys, 2)
+                    figures = attempted(name, kill_and_restart.recovery, (keys, rows), broker)
+                    add("recovery", {**facts, "keys": keys, "rows": rows}, figures)
+                for rate in asked.rates if figure == "latency" and workload == COUNTER else ():
+                    size = (asked.keys, rate, asked.seconds)
+                    figures = attempted(name, arrival_to_result.latency, size, broker)
+                    add("latency", {**facts, "keys": asked.keys, "rate": rate}, figures)
+    counters = {**checks.get(COUNTER, {}), **checks.get(FRAMES, {})}
+    kinds = [
+        {tuple(each.values()) for each in kind.values()} for kind in (counters, checks.get(SESSIONS, {}))
+    ]
     return {
         "load": os.getloadavg(),
-        "outputs": outputs,
+        "outputs": checks,
         "failed": failed,
-        "outputs_equal": len({tuple(found.values()) for found in outputs.values()}) == 1,
-        "runs": medians(runs),
+        "outputs_equal": any(kinds) and all(len(kind) <= 1 for kind in kinds),
+        **{kind: medians(entries) for kind, entries in found.items()},
     }
 
 
-def medians(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def medians(runs: list[Found]) -> list[Found]:
     """Return a form's runs of one size as one, with the median of each figure."""
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for found in runs:
-        groups.setdefault((found["form"], found["rows_a_key"]), []).append(found)
+    groups: dict[tuple[Any, ...], list[Found]] = {}
+    for run in runs:
+        groups.setdefault(kept_engines.identity(run), []).append(run)
     return [
         {
-            name: statistics.median(found[name] for found in group) if name != "form" else group[0][name]
-            for name in group[0]
+            name: value if isinstance(value, str) else statistics.median(run[name] for run in group)
+            for name, value in group[0].items()
         }
         | {"turns": len(group)}
         for group in groups.values()
@@ -223,25 +174,32 @@ def medians(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if outputs differ or a job failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engines.side_by_side")
+    several = {"type": lambda text: text.split(",")}
+    numbers = {
+        "type": lambda text: [int(word) if word.isdigit() else float(word) for word in text.split(",")]
+    }
     parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="file for the result")
     parser.add_argument("--quick", action="store_true", help="compare outputs alone, on Spark")
-    parser.add_argument("--engines", help="forms to run, with commas (default: all that are installed)")
+    parser.add_argument("--keep", action="store_true", help="keep the figures for the pages")
+    parser.add_argument("--engines", **several, help="forms to run (default: all that are installed)")
+    parser.add_argument("--workloads", **several, default=list(WORKLOADS))
+    parser.add_argument("--figures", **several, default=["speed"], help=", ".join(FIGURES))
     parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--rows-per-key", default="2,20", help="several with commas")
-    parser.add_argument("--batches", type=int, default=4)
-    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--rows-per-key", **numbers, default=[2, 20], help="in a batch; each by itself")
+    parser.add_argument("--batches", type=int, default=4, help="of which the first does not count")
+    parser.add_argument("--rates", **numbers, default=[1000, 10_000], help="rows a second, for latency")
+    parser.add_argument("--seconds", type=int, default=20, help="of rows, for latency")
+    parser.add_argument("--turns", type=int, default=1, help="how often each is measured")
     asked = parser.parse_args(arguments)
-    present = [name for name, form in FORMS.items() if Path(form.python()).exists()]
-    names = asked.engines.split(",") if asked.engines else present
+    names = asked.engines or installed()
     if asked.quick:
-        names = [name for name in names if FORMS[name].environment is None]
-        result = measure(names, 100, [5], 2, 0)
-    else:
-        per_key = [int(number) for number in asked.rows_per_key.split(",")]
-        result = measure(names, asked.keys, per_key, asked.batches, asked.turns)
+        names, asked.turns = [name for name in names if FORMS[name].environment is None], 0
+    result = measure(asked, names)
     asked.json.write_text(json.dumps(result, indent=1))
     if not result["outputs_equal"]:
         print(f"outputs differ: {result['outputs']}", file=sys.stderr)
+    elif asked.keep:
+        kept_engines.keep(result, arguments or sys.argv[1:])
     return 0 if result["outputs_equal"] and not result["failed"] else 1
 
 

@@ -66,7 +66,7 @@ def started(log: Path) -> Iterator[str]:
         }
         written = Path(name) / "s3proxy.conf"
         written.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
-        pinned = _of_tests("pinned_jars")
+        pinned = of_tests("pinned_jars")
         class_path = os.pathsep.join(map(str, pinned.jars(pinned.S3_SERVICE)))
         command = [jvm.java(), *_JVM_OPTIONS, f"-Djava.io.tmpdir={name}", "-cp", class_path]
         command += ["org.gaul.s3proxy.Main", "--properties", str(written)]
@@ -92,7 +92,7 @@ def client_properties(url: str, request_ms: int, stream_bytes: int) -> dict[str,
         stream_bytes: the pace of a body, in bytes a second.
     """
     properties: Mapping[str, str] = (
-        _of_tests("minis3").S3Server(urllib.parse.urlsplit(url).port).hadoop_properties
+        of_tests("minis3").S3Server(urllib.parse.urlsplit(url).port).hadoop_properties
     )
     return {
         **properties,
@@ -104,7 +104,7 @@ def client_properties(url: str, request_ms: int, stream_bytes: int) -> dict[str,
 
 def client_jars() -> list[Path]:
     """Return the jars that a JVM needs for `s3a:` URIs with `client_properties`."""
-    s3a: list[Path] = _of_tests("maven_jars").s3a_jars()
+    s3a: list[Path] = of_tests("maven_jars").s3a_jars()
     return [jvm.compiled_sources("s3", sorted(_SOURCES.glob("*.scala")), s3a), *s3a]
 
 
@@ -128,7 +128,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _of_tests(name: str) -> Any:
+def of_tests(name: str) -> Any:
     """Import a module that the tests share."""
     if str(_TESTS) not in sys.path:
         sys.path.append(str(_TESTS))

@@ -1,0 +1,212 @@
+"""A job of an engine as a process of its own: started, watched and killed with all its descendants."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engines import engine_forms
+from benchmarks.engines.workloads import FIRST, MARKS, SUMMARY
+
+TIMEOUT_S = 900
+_LOOK_S = 0.003
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclasses.dataclass
+class Usage:
+    """Resources of a process and its descendants."""
+
+    cpu_s: float = 0.0
+    resident_bytes: int = 0
+    written_bytes: int = 0
+
+
+def _tree(root: int) -> dict[int, list[str]]:
+    """Return a process and its descendants, each with the fields of its `stat` behind the name."""
+    parents, fields = {}, {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended
+                stat = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)], fields[int(entry.name)] = int(stat[1]), stat
+    return {pid: stat for pid, stat in fields.items() if root in _ancestors(pid, parents)}
+
+
+def _ancestors(pid: int, parents: dict[int, int]) -> Iterator[int]:
+    while pid:
+        yield pid
+        pid = parents.get(pid, 0)
+
+
+def usage(root: int) -> Usage:
+    """Return what a process and its descendants use, with the CPU time of their children that ended."""
+    total = Usage()
+    for pid, stat in _tree(root).items():
+        total.cpu_s += sum(map(int, stat[11:15])) / _TICKS
+        total.resident_bytes += int(stat[21]) * _PAGE
+        total.written_bytes += _written(pid)
+    return total
+
+
+def _written(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return int(next(line.split()[1] for line in lines if line.startswith("write_bytes")))
+
+
+@dataclasses.dataclass(frozen=True)
+class Broker:
+    """A Kafka beside the jobs."""
+
+    address: str
+    pid: int
+
+
+@contextlib.contextmanager
+def broker_for(names: list[str]) -> Iterator[Broker | None]:
+    """Run a Kafka for the `with` block if one of these forms needs it."""
+    if not any(engine_forms.FORMS[name].needs_broker for name in names):
+        yield None
+        return
+    from benchmarks.environment import kafka_broker
+
+    with kafka_broker.started() as (address, pid):
+        yield Broker(address, pid)
+
+
+class Job:
+    """A job of a form over rows of a workload. Its files are in `root`; a second start finds them there."""
+
+    def __init__(
+        self, name: str, workload: str, size: tuple[int, int, int], directory: Path, broker: Broker | None
+    ) -> None:
+        """Prepare a job.
+
+        Args:
+            name: the form.
+            workload: one that the form can run.
+            size: keys, rows of a batch, batches.
+            directory: an empty directory.
+            broker: Kafka, if the form needs it.
+        """
+        self.name = name
+        self.form = engine_forms.FORMS[name]
+        self.keys, self.rows, self.batches = size
+        self.root = directory / "job"
+        self.broker = broker if self.form.needs_broker else None
+        self._rows = ["--workload", workload, "--keys", str(self.keys)]
+        self._kafka: list[str] = []
+        if self.broker is not None:
+            self._kafka = ["--broker", self.broker.address, "--topic", f"rows-{uuid.uuid4().hex}"]
+        self._directory = directory
+        self._log = directory / "log"
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start the job with more words on its command line."""
+        command = [self.form.python(), str(engine_forms.HERE / f"{self.form.program}.py"), *self._rows]
+        command += ["--form", self.name, "--root", str(self.root), *self._kafka]
+        command += ["--rows", str(self.rows), "--batches", str(self.batches), *words]
+        paths = [str(engine_forms.CHECKOUT), str(engine_forms.HERE)]
+        if self.form.program == "on_flink":  # its thread mode has an interpreter that knows no environment
+            environment = engine_forms.CHECKOUT / str(self.form.environment)
+            paths = [str(engine_forms.HERE), *map(str, environment.glob("lib/python*/site-packages"))]
+        with open(self._log, "ab") as log:
+            return subprocess.Popen(
+                command,
+                cwd=self._directory,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def feeder(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start what sends the job's rows to a socket or to Kafka."""
+        python = self.form.python() if self.broker is not None else sys.executable
+        command = [python, str(engine_forms.HERE / "paced_rows.py"), *self._rows, *self._kafka, *words]
+        command += ["--rows", str(self.rows * self.batches)]
+        with open(self._log, "ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **options)
+
+    def load(self) -> None:
+        """Send all rows to Kafka, if they come from there."""
+        if self.broker is not None and self.feeder().wait(TIMEOUT_S):
+            raise self.failure("its rows could not be sent to Kafka")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the summary of the outputs."""
+        found: dict[str, Any] = json.loads((self.root / SUMMARY).read_text())
+        return found
+
+    def mark(self, batch: int) -> Path:
+        """Return the file that says that a batch is done."""
+        return self.root / MARKS / str(batch)
+
+    @property
+    def first(self) -> Path:
+        """Return the file that says that an output is there."""
+        return self.root / FIRST
+
+    def failure(self, reason: str) -> RuntimeError:
+        """Return an error with the end of the job's log."""
+        return RuntimeError(f"{self.name}: {reason}: {self._log.read_text(errors='replace')[-2000:]}")
+
+    def wait_for(self, path: Path, process: subprocess.Popen[bytes]) -> float:
+        """Return the moment at which a file of a running job is there, in seconds."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not path.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                kill(process)
+                raise self.failure(f"ended with {process.returncode} before {path.name}")
+            time.sleep(_LOOK_S)
+        return time.monotonic()
+
+    def wait(self, process: subprocess.Popen[bytes], timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until a job has ended."""
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            kill(process)
+            raise self.failure(f"did not end within {timeout_s:.0f} s") from None
+        if code:
+            raise self.failure(f"ended with {code}")
+
+
+@contextlib.contextmanager
+def job(name: str, workload: str, size: tuple[int, int, int], broker: Broker | None = None) -> Iterator[Job]:
+    """Prepare a job in a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="engines-", ignore_cleanup_errors=True) as directory:
+        yield Job(name, workload, size, Path(directory), broker)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its descendants at once, and return when none is left."""
+    pids = list(_tree(process.pid))
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+    while any(_is_running(pid) for pid in pids):
+        time.sleep(_LOOK_S)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
