@@ -133,7 +133,7 @@ def _processors(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _engines(extent: Extent, ours: bool, out: Path) -> Result:
-    """Run the same counter on all engines whose environments exist; the quick extent takes Spark alone."""
+    """Run the same work on all engines whose environments exist; the quick extent takes Spark alone."""
     if not ours:
         return {}
     return {"engines": _comparison("side_by_side", [], extent, out, package="engines")}

@@ -20,9 +20,16 @@ from benchmarks.engines import engine_forms
 from benchmarks.engines.workloads import FIRST, MARKS, SUMMARY
 
 TIMEOUT_S = 900
+PROGRAMS = engine_forms.HERE
+"""The directory of the programs."""
+
 _LOOK_S = 0.003
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class TimedOutError(RuntimeError):
+    """A job did not end in its time."""
 
 
 @dataclasses.dataclass
@@ -118,7 +125,7 @@ class Job:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start the job with more words on its command line."""
-        command = [self.form.python(), str(engine_forms.HERE / f"{self.form.program}.py"), *self._rows]
+        command = [self.form.python(), str(PROGRAMS / f"{self.form.program}.py"), *self._rows]
         command += ["--form", self.name, "--root", str(self.root), *self._kafka]
         command += ["--rows", str(self.rows), "--batches", str(self.batches), *words]
         paths = [str(engine_forms.CHECKOUT), str(engine_forms.HERE)]
@@ -182,7 +189,7 @@ class Job:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             kill(process)
-            raise self.failure(f"did not end within {timeout_s:.0f} s") from None
+            raise TimedOutError(str(self.failure(f"did not end within {timeout_s:.0f} s"))) from None
         if code:
             raise self.failure(f"ended with {code}")
 

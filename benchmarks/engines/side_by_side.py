@@ -163,7 +163,9 @@ def medians(runs: list[Found]) -> list[Found]:
         groups.setdefault(kept_engines.identity(run), []).append(run)
     return [
         {
-            name: value if isinstance(value, str) else statistics.median(run[name] for run in group)
+            name: statistics.median(run[name] for run in group if name in run)
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+            else min(run[name] for run in group)
             for name, value in group[0].items()
         }
         | {"turns": len(group)}

@@ -2,9 +2,9 @@
 
     python -m benchmarks.page.figures_in_pages
 
-The figures are those of one run each: `vectorized.json`, `processors.json` and `engines.json` of
-`benchmarks/measured`. A sentence of `quoted_figures.txt` has names in braces; in a page it has numbers there,
-which are replaced.
+The figures are those of one run each: `vectorized.json` and `processors.json` of `benchmarks/measured`. A
+sentence of `quoted_figures.txt` has names in braces; in a page it has numbers there, which are replaced. The
+tables of engines in `docs/compare.md` are made of `engines.json` (`engine_tables`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+
+from benchmarks.page import engine_tables
+from benchmarks.results import load
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GROUPS = 44_000
@@ -64,11 +67,6 @@ def figures(measured: Path) -> dict[str, str]:
         for form in ("stock", "batched"):
             values[f"few_{form}_{word}"] = f"{end(row[form]['median_ms'] for row in few):.0f}"
         values[f"few_times_{word}"] = f"{end(row['times_stock'] for row in few):.1f}"
-    for form in json.loads((measured / "engines.json").read_text(encoding="utf-8"))["engines"]["runs"]:
-        name = form["form"].replace("-", "_")
-        values[f"{name}_thousands"] = f"{form['rows_a_second'] / 1000:.1f}"
-        values[f"{name}_cpu_us"] = f"{form['cpu_us_a_row']:.1f}"
-        values[f"{name}_peak_mb"] = f"{form['peak_mb']:.0f}"
     return values
 
 
@@ -104,6 +102,9 @@ def main() -> None:
     for page in SENTENCES:
         path = CHECKOUT / page
         path.write_text(filled_page(page, path.read_text(encoding="utf-8"), values), encoding="utf-8")
+    compared = CHECKOUT / engine_tables.PAGE
+    results = load(CHECKOUT / "benchmarks/measured")
+    compared.write_text(engine_tables.filled(compared.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -43,11 +43,17 @@ _ENGINES = {
     "accelerate": "this project, a function on frames, accelerated",
     "spark-worker": "Spark's worker, the same processor, RocksDB + changelog",
     "spark-frames": "Spark's operator, the same function on frames, RocksDB + changelog",
-    "bytewax": "Bytewax, `stateful_map`",
+    "bytewax": "Bytewax, stateful operator",
+    "bytewax-windows": "Bytewax, session windows",
     "thread-rocksdb": "PyFlink, thread mode, RocksDB",
     "thread-hashmap": "PyFlink, thread mode, heap",
     "process-rocksdb": "PyFlink, process mode, RocksDB",
+    "quix": "Quix Streams",
 }
+ENGINE_COLUMNS = """\
+| | rows a key | keys | rows a second | CPU us a row | bytes written a row | peak MB | load |
+| name | rows_a_key g | keys ,.0f | rows_a_second ,.0f | cpu_us_a_row .1f | written_bytes_a_row ,.0f \
+| peak_mb ,.0f | load .0f |"""
 
 
 def table(rows: Iterable[Row], columns: str = "") -> str:
@@ -272,14 +278,46 @@ def _merges(results: Results) -> Iterator[Row]:
             yield {"kind": kind, "deltas": deltas, **stats}
 
 
-def _engines(results: Results) -> Iterator[Row]:
-    for run in results.scenarios.get("engines", {}).get("engines", {}).get("runs", []):
-        yield {**run, "name": _ENGINES[run["form"]]}
+def engines(results: Results, workload: str) -> Iterator[Row]:
+    """Yield the runs of a workload by size, those of one size in the order of the forms."""
+    names = list(_ENGINES)
+    runs = [run for run in _engine_entries(results, "runs") if run["workload"] == workload]
+    runs.sort(key=lambda run: (run["asked_keys"], run["rows_a_key"], names.index(run["form"])))
+    for run in runs:
+        yield run
+        if "broker_cpu_us_a_row" in run:
+            figures = {name.removeprefix("broker_"): run[name] for name in run if name.startswith("broker_")}
+            yield {"name": "&nbsp; Kafka beside it", **figures}
 
 
-def _engines_load(results: Results) -> str:
-    load = results.scenarios.get("engines", {}).get("engines", {}).get("load")
-    return f"The load of the machine at the end was {load[0]:.1f}." if load else ""
+def engine_restarts(results: Results) -> list[Row]:
+    """Return the times of the forms from a start to the first output."""
+    return _engine_entries(results, "recovery")
+
+
+def engine_waits(results: Results) -> Iterator[Row]:
+    """Yield the times from arrival to result of each form, a column for each rate."""
+    entries = _engine_entries(results, "latency")
+    rates = sorted({entry["rate"] for entry in entries})
+    for name in dict.fromkeys(entry["name"] for entry in entries):
+        own = {entry["rate"]: entry for entry in entries if entry["name"] == name}
+        cells = {f"{rate:,.0f} rows a second: median, 99th, in ms": _wait(own.get(rate)) for rate in rates}
+        yield {"": name, **cells}
+
+
+def _wait(entry: Row | None) -> str:
+    if entry is None:
+        return ""
+    if not entry["keeps_up"]:
+        return "falls behind"
+    return ", ".join(f"{value:,.0f}" for value in (entry["median_ms"], entry["p99_ms"]))
+
+
+def _engine_entries(results: Results, kind: str) -> list[dict[str, Any]]:
+    entries = results.scenarios.get("engines", {}).get("engines", {}).get(kind, [])
+    names = list(_ENGINES)
+    named = [{**entry, "name": _ENGINES[entry["form"]]} for entry in entries]
+    return sorted(named, key=lambda entry: names.index(entry["form"]))
 
 
 PARTS: Mapping[str, Callable[..., str | Iterable[Row]]] = {
@@ -297,8 +335,9 @@ PARTS: Mapping[str, Callable[..., str | Iterable[Row]]] = {
     "functions": _largest_functions,
     "functions-size": lambda results: next((row["batch"] for row in _largest_functions(results)), ""),
     "processors": _processors,
-    "engines": _engines,
-    "engines-load": _engines_load,
+    "engines": engines,
+    "engine-restarts": engine_restarts,
+    "engine-waits": engine_waits,
     "merges": _merges,
     "machine": _machines,
     "versions": _versions,

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.page import engine_tables
 from benchmarks.page.figures_in_pages import FEW, PROCESSOR_GROUPS, SENTENCES, figures, filled, filled_page
 from benchmarks.page.page_parts import PROCESSORS
+from benchmarks.results import load
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,15 @@ def test_the_run_of_processors_has_all_cases_and_equal_results(checkout: Path) -
 def test_make_docs_changes_no_figure(checkout: Path, values: dict[str, str], page: str) -> None:
     text = (checkout / page).read_text(encoding="utf-8")
     assert filled_page(page, text, values) == text, "run `make docs`"
+
+
+def test_tables_of_engines_are_those_of_their_runs(checkout: Path) -> None:
+    results = load(checkout / "benchmarks/measured")
+    text = (checkout / engine_tables.PAGE).read_text(encoding="utf-8")
+    assert engine_tables.filled(text, results) == text, "run `make docs`"
+    engines = results.scenarios["engines"]["engines"]
+    for name in ("counter", "frames", "sessions"):
+        assert len({tuple(sums.values()) for sums in engines["outputs"].get(name, {}).values()}) <= 1
 
 
 def test_figures_are_replaced_where_lines_break() -> None:
