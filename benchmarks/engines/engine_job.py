@@ -58,14 +58,25 @@ def _ancestors(pid: int, parents: dict[int, int]) -> Iterator[int]:
         pid = parents.get(pid, 0)
 
 
-def usage(root: int) -> Usage:
-    """Return what a process and its descendants use, with the CPU time of their children that ended."""
-    total = Usage()
-    for pid, stat in _tree(root).items():
-        total.cpu_s += sum(map(int, stat[11:15])) / _TICKS
-        total.resident_bytes += int(stat[21]) * _PAGE
-        total.written_bytes += _written(pid)
-    return total
+class Watched:
+    """A process whose descendants come and go."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._written: dict[int, int] = {}
+
+    def usage(self) -> Usage:
+        """Return what the process and its descendants use, with those that have ended.
+
+        Parents have the CPU time of children that ended; of written bytes the last that were seen count.
+        """
+        total = Usage()
+        for pid, stat in _tree(self._pid).items():
+            total.cpu_s += sum(map(int, stat[11:15])) / _TICKS
+            total.resident_bytes += int(stat[21]) * _PAGE
+            self._written[pid] = max(_written(pid), self._written.get(pid, 0))
+        total.written_bytes = sum(self._written.values())
+        return total
 
 
 def _written(pid: int) -> int:

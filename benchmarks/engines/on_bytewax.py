@@ -36,7 +36,9 @@ from workloads import (
     step_of,
 )
 
-_BATCH = 1000
+_AT_ONCE, _PER_SECOND = 1000, 20
+"""Rows that a source gives at once, and how often it gives some if they are paced."""
+
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 
@@ -46,13 +48,14 @@ class _Numbers(StatefulSourcePartition[int, int]):
     def __init__(self, asked: Any, resumed: int | None) -> None:
         self._next = resumed or 0
         self._end = asked.rows * asked.batches
-        self._wait = timedelta(seconds=asked.batch_s / asked.rows * _BATCH)
+        self._size = max(1, asked.rows // (asked.batch_s * _PER_SECOND)) if asked.batch_s else _AT_ONCE
+        self._wait = timedelta(seconds=asked.batch_s / asked.rows * self._size)
         self._awake = datetime.now(timezone.utc)
 
     def next_batch(self) -> list[int]:
         if self._next >= self._end:
             raise StopIteration
-        numbers = list(range(self._next, min(self._end, self._next + _BATCH)))
+        numbers = list(range(self._next, min(self._end, self._next + self._size)))
         self._next += len(numbers)
         self._awake += self._wait
         return numbers

@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks.engines import arrival_to_result, engine_job, kept_engines, kill_and_restart
 from benchmarks.engines.engine_forms import FORMS, installed
-from benchmarks.engines.engine_job import Broker, Job, Usage, usage
+from benchmarks.engines.engine_job import Broker, Job, Usage, Watched
 from benchmarks.engines.workloads import COUNTER, FRAMES, OUTPUTS, SESSIONS
 
 WORKLOADS = (COUNTER, FRAMES, SESSIONS)
@@ -74,8 +74,8 @@ def speed(name: str, workload: str, size: tuple[int, int, int], broker: Broker |
 
 def _watch(job: Job, process: subprocess.Popen[bytes]) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Return the time and usages at the end of each batch, and the greatest memory, of job and broker."""
-    pids = [process.pid, *([job.broker.pid] if job.broker else [])]
-    latest, peaks, looked = [Usage() for _ in pids], [0 for _ in pids], 0.0
+    watched = [Watched(pid) for pid in (process.pid, *([job.broker.pid] if job.broker else []))]
+    latest, peaks, looked = [Usage() for _ in watched], [0 for _ in watched], 0.0
     ends: list[tuple[Any, ...]] = []
     deadline = time.monotonic() + engine_job.TIMEOUT_S
     has_ended = False
@@ -85,10 +85,10 @@ def _watch(job: Job, process: subprocess.Popen[bytes]) -> tuple[list[tuple[Any, 
             engine_job.kill(process)
         while job.mark(len(ends)).exists():
             if not has_ended:
-                latest = [usage(pid) for pid in pids]
+                latest = [each.usage() for each in watched]
             ends.append((time.monotonic(), *latest))
         if time.monotonic() - looked > 0.5 and not has_ended:
-            latest, looked = [usage(pid) for pid in pids], time.monotonic()
+            latest, looked = [each.usage() for each in watched], time.monotonic()
             peaks = [max(peak, now.resident_bytes) for peak, now in zip(peaks, latest, strict=True)]
         time.sleep(0.003)
     return ends, peaks
