@@ -136,7 +136,8 @@ def _engines(extent: Extent, ours: bool, out: Path) -> Result:
     """Run the same work on all engines whose environments exist; the quick extent takes Spark alone."""
     if not ours:
         return {}
-    return {"engines": _comparison("side_by_side", [], extent, out, package="engines")}
+    words = [] if extent.is_quick else ["--figures", "speed,recovery,latency"]
+    return {"engines": _comparison("side_by_side", [], extent, out, words, package="engines")}
 
 
 def _tools(extent: Extent, ours: bool, out: Path) -> Result:
@@ -145,7 +146,13 @@ def _tools(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _comparison(
-    name: str, stores: Sequence[str], extent: Extent, out: Path, *, package: str = "comparisons"
+    name: str,
+    stores: Sequence[str],
+    extent: Extent,
+    out: Path,
+    words: Sequence[str] = (),
+    *,
+    package: str = "comparisons",
 ) -> Result:
     """Return what a module of `comparisons` or `engines` writes, which runs in a process of its own."""
     outcome = out / f"{name}.found"
@@ -156,6 +163,7 @@ def _comparison(
         "--json",
         str(outcome),
         *(["--stores", ",".join(stores)] if stores else []),
+        *words,
     ]
     with open(out / f"{name}.log", "wb") as log:
         done = subprocess.run(

@@ -54,6 +54,7 @@ FORMS = {
     "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000),
     "process-rocksdb": Form("on_flink", ".venv-flink", max_rows=5_000),
     "quix": Form("on_quix", ".venv-quix", max_rows=40_000, needs_broker=True),
+    "quix-partition": Form("on_quix", ".venv-quix", max_rows=5_000, workloads=(SESSIONS,), needs_broker=True),
 }
 
 

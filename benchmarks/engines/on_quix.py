@@ -1,7 +1,7 @@
 """The workloads on Quix Streams: a program of the environment `quix`, beside a Kafka that has the rows.
 
-State is in RocksDB and in a changelog topic, as by default. Sessions are its own session windows, which the
-time of the partition closes.
+State is in RocksDB and in a changelog topic, as by default. Sessions are its own session windows. `--form` is
+quix (the next event of the key closes a window, as by default) or quix-partition (the time of the stream does).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def main() -> None:
     rows = app.dataframe(app.topic(asked.topic, key_deserializer="str", value_deserializer="json"))
     if asked.workload == SESSIONS:
         windows = rows.session_window(GAP_MS).agg(events=Collect("v"))
-        results = windows.final(closing_strategy="partition").apply(closed, metadata=True)
+        strategy = "partition" if asked.form == "quix-partition" else "key"
+        results = windows.final(closing_strategy=strategy).apply(closed, metadata=True)
     else:
         results = rows.apply(counted, stateful=True, metadata=True)
     if outputs:

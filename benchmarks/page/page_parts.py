@@ -49,6 +49,7 @@ _ENGINES = {
     "thread-hashmap": "PyFlink, thread mode, heap",
     "process-rocksdb": "PyFlink, process mode, RocksDB",
     "quix": "Quix Streams",
+    "quix-partition": "Quix Streams, windows closed by the stream's time",
 }
 ENGINE_COLUMNS = """\
 | | rows a key | keys | rows a second | CPU us a row | bytes written a row | peak MB | load |
