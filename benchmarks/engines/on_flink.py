@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyflink.common import Configuration, Row, Types
+from pyflink.common import Configuration, Row, TypeInformation, Types
 from pyflink.common.serialization import SimpleStringSchema
 from pyflink.datastream import DataStream, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from pyflink.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
@@ -43,13 +43,11 @@ _COUNTED = "SELECT id % {keys} AS k, CAST(id % {keys} % 97 AS DOUBLE) + 0.5 AS v
 _EVENTS = f"""SELECT 2 * (id % {{keys}}) + (id / {{keys}} + id % {{keys}}) / {TURN} % 2 AS k,
     CAST(id % 97 AS DOUBLE) + 0.5 AS v, {_MOMENT_MS} AS ms FROM numbers"""
 
-_LONG, _DOUBLE = Types.LONG(), Types.DOUBLE()
-
 
 class Counter(KeyedProcessFunction):
     """A count and a sum in a value, and the steps in a map."""
 
-    columns = (("k", _LONG), ("c", _LONG), ("t", _DOUBLE))
+    columns = "k BIGINT, c BIGINT, t DOUBLE"
 
     def __init__(self, root: str, rows: int) -> None:
         self._root = root
@@ -57,9 +55,9 @@ class Counter(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Declare the state."""
-        totals = ValueStateDescriptor("totals", Types.TUPLE([_LONG, _DOUBLE]))
+        totals = ValueStateDescriptor("totals", Types.TUPLE([Types.LONG(), Types.DOUBLE()]))
         self._totals = runtime_context.get_state(totals)
-        seen = MapStateDescriptor("seen", Types.INT(), _LONG)
+        seen = MapStateDescriptor("seen", Types.INT(), Types.LONG())
         self._seen = runtime_context.get_map_state(seen)
         self._progress = Progress(Path(self._root), self._rows)
 
@@ -79,7 +77,7 @@ class Counter(KeyedProcessFunction):
 class Sessions(KeyedProcessFunction):
     """The events of a session in a list, and a timer for each event, of which that of the last counts."""
 
-    columns = (*Counter.columns, ("e", _LONG))
+    columns = f"{Counter.columns}, e BIGINT"
 
     def __init__(self, root: str, rows: int) -> None:
         self._root = root
@@ -87,8 +85,8 @@ class Sessions(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Declare the state."""
-        self._last_ms = runtime_context.get_state(ValueStateDescriptor("last", _LONG))
-        self._events = runtime_context.get_list_state(ListStateDescriptor("events", _DOUBLE))
+        self._last_ms = runtime_context.get_state(ValueStateDescriptor("last", Types.LONG()))
+        self._events = runtime_context.get_list_state(ListStateDescriptor("events", Types.DOUBLE()))
         self._progress = Progress(Path(self._root), self._rows)
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Row]:
@@ -158,6 +156,13 @@ def rows_of(
     return tables.to_data_stream(tables.sql_query(query.format(keys=asked.keys)))
 
 
+def row_type(columns: str) -> TypeInformation:
+    """Return the type of rows with these columns of SQL."""
+    types = {"BIGINT": Types.LONG(), "DOUBLE": Types.DOUBLE()}
+    pairs = [column.split() for column in columns.split(", ")]
+    return Types.ROW_NAMED([name for name, _ in pairs], [types[kind] for _, kind in pairs])
+
+
 def taken(results: DataStream, outputs: Outputs) -> threading.Thread:
     """Let a thread take the results of a job from a socket, and return it."""
     listening = socket.create_server(("127.0.0.1", 0))
@@ -177,12 +182,10 @@ def taken(results: DataStream, outputs: Outputs) -> threading.Thread:
     return thread
 
 
-def discarded(results: DataStream, tables: StreamTableEnvironment) -> None:
+def discarded(results: DataStream, columns: str, tables: StreamTableEnvironment) -> None:
     """Run the job without taking its results."""
     tables.create_temporary_view("results", results)
-    tables.execute_sql(
-        "CREATE TEMPORARY TABLE nothing WITH ('connector'='blackhole') LIKE results (EXCLUDING ALL)"
-    )
+    tables.execute_sql(f"CREATE TEMPORARY TABLE nothing ({columns}) WITH ('connector'='blackhole')")
     tables.execute_sql("INSERT INTO nothing SELECT * FROM results").wait()
 
 
@@ -197,10 +200,8 @@ def main() -> None:
     env.add_python_file(str(Path(__file__).with_name("workloads.py")))
     tables = StreamTableEnvironment.create(env)
     function = Sessions if asked.workload == SESSIONS else Counter
-    names, types = zip(*function.columns, strict=True)
-    rows = rows_of(asked, env, tables).key_by(lambda row: row[0], key_type=_LONG)
-    output_type = Types.ROW_NAMED(list(names), list(types))
-    results = rows.process(function(str(asked.root), asked.rows), output_type=output_type)
+    rows = rows_of(asked, env, tables).key_by(lambda row: row[0], key_type=Types.LONG())
+    results = rows.process(function(str(asked.root), asked.rows), output_type=row_type(function.columns))
     outputs = outputs_of(asked)
     if outputs:
         thread = taken(results, outputs)
@@ -208,7 +209,7 @@ def main() -> None:
         thread.join()
         outputs.write()
     else:
-        discarded(results, tables)
+        discarded(results, function.columns, tables)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The workloads on Quix Streams: a program of the environment `quix`, beside a Kafka that has the rows.
 
-State is in RocksDB and in a changelog topic, as by default. Sessions are its own session windows. `--form` is
-quix (the next event of the key closes a window, as by default) or quix-partition (the time of the stream does).
+State is in RocksDB and in a changelog topic, as by default. Sessions are its own session windows: `--form` is
+quix if the next event of the key closes a window, as by default, or quix-partition if that of any key does.
 """
 
 from __future__ import annotations
