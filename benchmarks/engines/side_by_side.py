@@ -19,14 +19,14 @@ their own. `--keep` puts the figures among those that pages are made of (`benchm
 from __future__ import annotations
 
 import argparse
-import itertools
+import dataclasses
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,39 @@ def _watch(job: Job, process: subprocess.Popen[bytes]) -> tuple[list[tuple[Any, 
     return ends, peaks
 
 
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A measurement of a form: what it is of, and what makes its figures."""
+
+    kind: str
+    facts: Found
+    work: Callable[..., Found]
+    words: tuple[Any, ...]
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Return what puts the same size of all forms together."""
+        return kept_engines.KINDS.index(self.kind), self.facts.get("rows_a_key", self.facts.get("rate", 0))
+
+
+def tasks(asked: argparse.Namespace, workload: str, name: str) -> Iterator[Task]:
+    """Yield all measurements of a form; those of restarts and waits are of the counter alone."""
+    form, facts = FORMS[name], {"form": name, "workload": workload, "asked_keys": asked.keys}
+    for each in asked.rows_per_key if "speed" in asked.figures else ():
+        keys, rows = form.fitting(asked.keys, each)
+        size = (keys, rows, asked.batches)
+        sizes = {"keys": keys, "rows": rows, "rows_a_key": each, "batches": asked.batches}
+        yield Task("runs", {**facts, **sizes}, speed, (workload, size))
+    if workload == COUNTER and "recovery" in asked.figures:
+        keys, rows = form.fitting(asked.keys, 2)
+        yield Task(
+            "recovery", {**facts, "keys": keys, "rows": rows}, kill_and_restart.recovery, ((keys, rows),)
+        )
+    for rate in asked.rates if workload == COUNTER and "latency" in asked.figures else ():
+        size = (asked.keys, rate, asked.seconds)
+        yield Task("latency", {**facts, "keys": asked.keys, "rate": rate}, arrival_to_result.latency, (size,))
+
+
 def measure(asked: argparse.Namespace, names: list[str]) -> Found:
     """Compare the outputs of forms in small jobs, and measure each in turns.
 
@@ -103,55 +136,36 @@ def measure(asked: argparse.Namespace, names: list[str]) -> Found:
     """
     checks: dict[str, dict[str, Found]] = {}
     failed: dict[str, str] = {}
-    found: dict[str, list[Found]] = {"runs": [], "recovery": [], "latency": []}
+    found: dict[str, list[Found]] = {kind: [] for kind in kept_engines.KINDS}
 
-    def attempted(name: str, work: Callable[..., Found], *what: Any) -> Found | None:
+    def attempted(name: str, work: Callable[..., Found], *words: Any) -> Found | None:
         """Return the figures of a job, or keep the reason for which it failed: the others go on."""
         try:
-            return work(name, *what)
+            return work(name, *words)
         except RuntimeError as error:
             failed[name] = str(error)
             print(error, file=sys.stderr, flush=True)
             return None
 
-    def add(kind: str, facts: Found, figures: Found | None) -> None:
-        if figures is not None:
-            found[kind].append({**facts, **figures, "load": round(os.getloadavg()[0], 1)})
-            print(json.dumps(found[kind][-1]), flush=True)
-
     with engine_job.broker_for(names) as broker:
         pairs = [(load, name) for load in asked.workloads for name in names if load in FORMS[name].workloads]
         for workload, name in pairs:
-            if (summary := attempted(name, outputs, workload, broker)) is not None:
-                checks.setdefault(workload, {})[name] = summary
-        for turn, figure in itertools.product(range(asked.turns), asked.figures):
-            first = turn * len(pairs) // max(1, asked.turns)
-            for workload, name in pairs[first:] + pairs[:first]:
-                if name in failed:
+            if (sums := attempted(name, outputs, workload, broker)) is not None:
+                checks.setdefault(workload, {})[name] = sums
+        for turn in range(asked.turns):
+            first = turn * len(pairs) // asked.turns
+            turned = [task for pair in pairs[first:] + pairs[:first] for task in tasks(asked, *pair)]
+            for task in sorted(turned, key=lambda task: task.order):
+                name = task.facts["form"]
+                if name in failed or (figures := attempted(name, task.work, *task.words, broker)) is None:
                     continue
-                form, facts = FORMS[name], {"form": name, "workload": workload, "asked_keys": asked.keys}
-                for each in asked.rows_per_key if figure == "speed" else ():
-                    keys, rows = form.fitting(asked.keys, each)
-                    sizes = {"keys": keys, "rows": rows, "rows_a_key": each, "batches": asked.batches}
-                    figures = attempted(name, speed, workload, (keys, rows, asked.batches), broker)
-                    add("runs", {**facts, **sizes}, figures)
-                if figure == "recovery" and workload == COUNTER:
-                    keys, rows = form.fitting(asked.keys, 2)
-                    figures = attempted(name, kill_and_restart.recovery, (keys, rows), broker)
-                    add("recovery", {**facts, "keys": keys, "rows": rows}, figures)
-                for rate in asked.rates if figure == "latency" and workload == COUNTER else ():
-                    size = (asked.keys, rate, asked.seconds)
-                    figures = attempted(name, arrival_to_result.latency, size, broker)
-                    add("latency", {**facts, "keys": asked.keys, "rate": rate}, figures)
-    counters = {**checks.get(COUNTER, {}), **checks.get(FRAMES, {})}
-    kinds = [
-        {tuple(each.values()) for each in kind.values()} for kind in (counters, checks.get(SESSIONS, {}))
-    ]
+                found[task.kind].append({**task.facts, **figures, "load": round(os.getloadavg()[0], 1)})
+                print(json.dumps(found[task.kind][-1]), flush=True)
     return {
         "load": os.getloadavg(),
         "outputs": checks,
         "failed": failed,
-        "outputs_equal": any(kinds) and all(len(kind) <= 1 for kind in kinds),
+        "outputs_equal": kept_engines.are_equal(checks),
         **{kind: medians(entries) for kind, entries in found.items()},
     }
 

@@ -159,7 +159,8 @@ def test_sessions_of_a_key_are_apart_by_more_than_all_engines_need() -> None:
 
 def test_figures_of_the_same_size_replace_earlier_ones(tmp_path: Path) -> None:
     run = {"workload": "counter", "form": "processor", "asked_keys": 10, "rows_a_key": 2}
-    result: dict[str, Any] = {"load": [1.0], "outputs": {}, "recovery": [], "latency": []}
+    sums = {"counter": {"processor": {"rows": 1, "checksum": 2}}}
+    result: dict[str, Any] = {"load": [1.0], "outputs": sums, "recovery": [], "latency": []}
     for size, speed in ((2, 1), (20, 2), (2, 3)):
         runs = [{**run, "rows_a_key": size, "rows_a_second": speed}]
         kept_engines.keep({**result, "runs": runs}, [str(size)], tmp_path / "engines.json")
@@ -169,3 +170,13 @@ def test_figures_of_the_same_size_replace_earlier_ones(tmp_path: Path) -> None:
         (20, 2),
     ]
     assert [command.split()[-1] for command in kept["commands"]] == ["2", "20"]
+
+
+def test_figures_are_not_kept_beside_those_of_other_outputs(tmp_path: Path) -> None:
+    result: dict[str, Any] = {"load": [1.0], "runs": [], "recovery": [], "latency": []}
+    for workload, form, checksum in (("counter", "processor", 2), ("frames", "accelerate", 2)):
+        sums = {workload: {form: {"rows": 1, "checksum": checksum}}}
+        kept_engines.keep({**result, "outputs": sums}, [], tmp_path / "engines.json")
+    sums = {"counter": {"bytewax": {"rows": 1, "checksum": 3}}}
+    with pytest.raises(ValueError, match="outputs differ"):
+        kept_engines.keep({**result, "outputs": sums}, [], tmp_path / "engines.json")
