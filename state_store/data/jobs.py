@@ -12,10 +12,12 @@ the storage or of a local disk, fails the task, so that Spark tries again elsewh
 
 from __future__ import annotations
 
+import bisect
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from state_store import __version__
 from state_store.core.files.transfer import parallel
@@ -24,10 +26,13 @@ from state_store.core.storage import Storage
 from state_store.data.query import LISTED_AT_ONCE, Query, StoreKey
 from state_store.data.query.arguments import shown
 from state_store.data.query.progress import MeteredStorage, Progress
+from state_store.data.rows.batches import gathered, of_bytes, parts
 from state_store.errors import BusyError, ErrorFields, OptionError, StateStoreError, as_store_error, from_json
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    import pyarrow
+    from pyspark import RDD, SparkContext
+    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,6 +51,18 @@ _POLL_S = 0.05
 
 _GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 """Properties of the thread that `setJobGroup` sets."""
+
+
+Encode = Callable[["pyarrow.RecordBatch"], "Iterable[tuple[pyarrow.RecordBatch, Any]]"]
+"""Makes rows of those of an Arrow batch, each with a numpy array of their partitions."""
+
+
+class FrameRows(NamedTuple):
+    """Rows that are made of those of a DataFrame: the columns that they have, and who makes them."""
+
+    frame: DataFrame
+    schema: pyarrow.Schema
+    encode: Encode
 
 
 class Workers(Protocol):
@@ -219,36 +236,49 @@ class SparkTasks:
 
     def run_on_rows(
         self,
-        work: Callable[[tuple[int, Iterator[tuple[int, list[Any]]]], Progress | None], R],
-        tables: Sequence[tuple[Any, Callable[[Any], Iterable[tuple[int, list[Any]]]]]],
+        work: Callable[[tuple[int, Iterator[tuple[int, pyarrow.RecordBatch]]], Progress | None], R],
+        tables: Sequence[FrameRows],
         partitions: int,
         meter: Progress | None = None,
     ) -> list[R]:
         """Do `work` on each partition of the rows of DataFrames, which Spark's shuffle brings there.
 
+        Spark's JVM hands out the rows as Arrow batches. A Python worker makes other rows of them, and sends
+        those of a partition as the bytes of a batch, which the JVM does not look into.
+
         Args:
-            work: gets the number of a partition with an iterator over its rows, lists of them with the number
-                of the table that they are of; and a receiver of its progress.
-            tables: DataFrames, each with a function that makes the rows of an Arrow batch, as lists by the
-                number of their partition.
+            work: gets the number of a partition with an iterator over its rows, batches of them with the
+                number of the table that they are of; and a receiver of its progress.
+            tables: the DataFrames.
             partitions: the number of partitions.
             meter: receives the progress.
 
         Raises:
             StateStoreError: as `run`.
         """
-        encoded = self._context.union(
-            [_encoded(frame, number, encode) for number, (frame, encode) in enumerate(tables)]
-        )
 
         def of_task(task: Any) -> Any:
-            sources = encoded.getNumPartitions()
+            batches = [_arrow_batches(table.frame) for table in tables]
+            before = list(accumulate(rdd.getNumPartitions() for rdd, _ in batches))
+            schemas = [schema for _, schema in batches]
+            encoders = [table.encode for table in tables]
+            row_schemas = [table.schema for table in tables]
+            sources = before[-1]
 
-            def of_partition(number: int, rows: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-                return iter([task((number, all_rows((pair for _, pair in rows), number, sources)))])
+            def to_pairs(source: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
+                table = bisect.bisect_right(before, source)
+                found = (_batch_of(blob, schemas[table]) for blob in blobs)
+                sent = _counted(partitions, source, _encoded(table, found, encoders[table]))
+                for partition, rows in sent:
+                    yield partition.to_bytes(_NUMBER_BYTES, "big")
+                    yield _packed(*rows)
 
-            counted = encoded.mapPartitionsWithIndex(partial(_counted, partitions))
-            return counted.partitionBy(partitions, int).mapPartitionsWithIndex(of_partition)
+            def of_partition(number: int, blobs: Iterator[bytes]) -> Iterator[Any]:
+                came = (_unpacked(blob, row_schemas) for blob in blobs)
+                return iter([task((number, all_rows(came, number, sources)))])
+
+            rows = self._context.union([rdd for rdd, _ in batches])
+            return _shuffled(rows, to_pairs, partitions).mapPartitionsWithIndex(of_partition)
 
         return self._run(of_task, work, meter)
 
@@ -309,37 +339,118 @@ class SparkTasks:
 _FAILED, _SENT = -1, -2
 """In the place of the number of a table: the rows are an error, or what a task has sent."""
 
+_NUMBER_BYTES = 8
+"""Bytes of a number before rows: so their columns begin at multiples of 8."""
 
-def _encoded(frame: Any, table: int, encode: Callable[[Any], Iterable[tuple[int, list[Any]]]]) -> Any:
-    """Return an RDD of the rows of a DataFrame by the number of their partition, with that of the table.
+_BATCH_ROWS_NAME = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_ROWS = 1024
+"""Rows that Spark hands out at once: rows may be large, and its heap small."""
+
+_ENCODED_BYTES, _SENT_BYTES = 4 << 20, 16 << 20
+"""Bytes of rows that are encoded at once, and that are put to their partitions at once."""
+
+
+def _arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pyarrow.Schema]:
+    """Return the rows of a DataFrame as the bytes of Arrow batches of few rows, and their columns.
+
+    PySpark has no public method for that: its own `mapInArrow` would start one more Python worker for a task,
+    and give its rows back as objects of Java.
+    """
+    from pyspark.core.rdd import RDD
+    from pyspark.serializers import NoOpSerializer
+
+    schema = frame.limit(0).toArrow().schema
+    conf = frame.sparkSession.conf
+    usual = str(conf.get(_BATCH_ROWS_NAME, "10000"))
+    conf.set(_BATCH_ROWS_NAME, str(_BATCH_ROWS if int(usual) <= 0 else min(int(usual), _BATCH_ROWS)))
+    try:
+        batches = frame._jdf.toArrowBatchRdd().toJavaRDD()  # type: ignore[operator]
+    finally:
+        conf.set(_BATCH_ROWS_NAME, usual)
+    return RDD(batches, frame.sparkSession.sparkContext, NoOpSerializer()), schema
+
+
+def _shuffled(rdd: RDD[bytes], to_pairs: Any, partitions: int) -> RDD[bytes]:
+    """Return the bytes that a function yields, in their partitions, as `RDD.partitionBy` does.
+
+    That would hold hundreds of megabytes of rows before it sends them.
+
+    Args:
+        rdd: the items.
+        to_pairs: gets the number of a partition and its items, and yields the number of the new partition,
+            8 bytes, and the bytes that belong there, in turns.
+        partitions: the number of new partitions.
+    """
+    from pyspark.core.rdd import RDD, portable_hash
+    from pyspark.serializers import NoOpSerializer
+
+    context = rdd.context
+    sent = rdd.mapPartitionsWithIndex(to_pairs, preservesPartitioning=True)
+    sent._bypass_serializer = True  # type: ignore[attr-defined]
+    jvm: Any = context._jvm
+    in_pairs = jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()  # type: ignore[operator]
+    placed = in_pairs.partitionBy(jvm.PythonPartitioner(partitions, id(portable_hash)))
+    return RDD(jvm.PythonRDD.valueOfPair(placed), context, NoOpSerializer())
+
+
+def _batch_of(blob: bytes, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    return pyarrow.ipc.read_record_batch(pyarrow.py_buffer(blob), schema)
+
+
+def _packed(table: int, rows: Any) -> bytes:
+    """Return the rows of a table, or what comes in their place, as bytes."""
+    content = json.dumps(rows).encode() if table < 0 else rows.serialize()
+    return b"".join((table.to_bytes(_NUMBER_BYTES, "big", signed=True), content))
+
+
+def _unpacked(blob: bytes, schemas: Sequence[pyarrow.Schema]) -> tuple[int, Any]:
+    import pyarrow
+
+    table = int.from_bytes(blob[:_NUMBER_BYTES], "big", signed=True)
+    if table < 0:
+        return table, json.loads(blob[_NUMBER_BYTES:])
+    return table, pyarrow.ipc.read_record_batch(pyarrow.py_buffer(blob)[_NUMBER_BYTES:], schemas[table])
+
+
+def _encoded(
+    table: int, batches: Iterable[pyarrow.RecordBatch], encode: Encode
+) -> Iterator[tuple[int, tuple[int, Any]]]:
+    """Yield the encoded rows of batches by the number of their partition, with that of the table.
 
     A row that cannot be encoded travels as its error to the first task, which reports it: Spark would only
     say that it gave the job up.
     """
-    import pyarrow
+    import numpy
 
-    def to_bytes(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            with pyarrow.BufferOutputStream() as sink:
-                with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
-                    stream.write_batch(batch)
-                yield pyarrow.RecordBatch.from_pydict({"rows": [sink.getvalue().to_pybytes()]})
+    waiting: list[tuple[pyarrow.RecordBatch, Any]] = []
+    waiting_bytes = 0
 
-    def to_rows(row: Any) -> Iterator[tuple[int, tuple[int, list[Any]]]]:
-        with pyarrow.ipc.open_stream(row.rows) as stream:
-            try:
-                for batch in stream:
-                    for partition, rows in encode(batch):
-                        yield partition, (table, rows)
-            except StateStoreError as error:
-                yield 0, (_FAILED, [error.to_json()])
+    def sent() -> Iterator[tuple[int, tuple[int, Any]]]:
+        if waiting:
+            rows = gathered([rows for rows, _ in waiting])
+            places = numpy.concatenate([places for _, places in waiting])
+            waiting.clear()
+            for partition, part in parts(rows, places):
+                yield partition, (table, part)
 
-    return frame.mapInArrow(to_bytes, "rows binary").rdd.flatMap(to_rows)
+    try:
+        for batch in of_bytes(batches, _ENCODED_BYTES):
+            for rows, places in encode(batch):
+                waiting.append((rows, places))
+                waiting_bytes += rows.nbytes
+            if waiting_bytes >= _SENT_BYTES:
+                yield from sent()
+                waiting_bytes = 0
+        yield from sent()
+    except StateStoreError as error:
+        yield 0, (_FAILED, [error.to_json()])
 
 
 def _counted(
-    partitions: int, source: int, pairs: Iterator[tuple[int, tuple[int, list[Any]]]]
-) -> Iterator[tuple[int, tuple[int, list[Any]]]]:
+    partitions: int, source: int, pairs: Iterator[tuple[int, tuple[int, Any]]]
+) -> Iterator[tuple[int, tuple[int, Any]]]:
     """Yield the rows of a task, and at the end to each partition how many it has sent there."""
     sent: Counter[int] = Counter()
     for partition, (table, rows) in pairs:
@@ -349,9 +460,7 @@ def _counted(
         yield partition, (_SENT, [source, sent[partition]])
 
 
-def all_rows(
-    pairs: Iterator[tuple[int, list[Any]]], partition: int, sources: int
-) -> Iterator[tuple[int, list[Any]]]:
+def all_rows(pairs: Iterator[tuple[int, Any]], partition: int, sources: int) -> Iterator[tuple[int, Any]]:
     """Yield the rows that came to a partition. Raises the error that came in their place.
 
     If the shuffle fails, Spark ends the rows as if there were no more, and fails the task when it has ended:

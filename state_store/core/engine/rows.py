@@ -82,6 +82,18 @@ class ByteSlices(NamedTuple):
     starts: Any
     lengths: Any
 
+    @classmethod
+    def of(cls, texts: pyarrow.Array) -> ByteSlices:
+        """Return the bytes of an array of large_binary without nulls; they follow each other, from 0 on."""
+        import numpy
+
+        bounds = numpy.frombuffer(texts.buffers()[1], numpy.int64)[
+            texts.offset : texts.offset + len(texts) + 1
+        ]
+        first, end = int(bounds[0]), int(bounds[-1])
+        data = numpy.frombuffer(texts.buffers()[2] or b"", numpy.uint8)[first:end]
+        return cls(data, bounds[:-1] - first, numpy.diff(bounds))
+
     def take(self, selection: Any) -> ByteSlices:
         """Return some of the slices: by their numbers, a slice, or a mask."""
         return ByteSlices(self.data, self.starts[selection], self.lengths[selection])

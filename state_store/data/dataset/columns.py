@@ -152,7 +152,7 @@ class Columns:
             next(decoded) if number in shown else _zeros(len(keys), field)
             for number, field in enumerate(self.view.schema.key)
         ]
-        return encoded_keys(self.view, arrays, len(keys))
+        return list(encoded_keys(self.view, arrays, len(keys)).to_pylist())
 
     def values(self, values: list[bytes | None]) -> pyarrow.StructArray:
         """Return the columns of the value as structs, null for a value that is None. Raises as `decode`."""
@@ -187,7 +187,9 @@ class Columns:
         offsets = pyarrow.array([0, *ends], pyarrow.int32())
         return pyarrow.ListArray.from_arrays(offsets, elements, self.value_type, mask=pyarrow.array(nulls))
 
-    def encode(self, batch: pyarrow.RecordBatch) -> tuple[list[bytes], list[bytes], list[pyarrow.Array]]:
+    def encode(
+        self, batch: pyarrow.RecordBatch
+    ) -> tuple[pyarrow.LargeBinaryArray, pyarrow.LargeBinaryArray, list[pyarrow.Array]]:
         """Encode rows for a store: the reverse of `decode`.
 
         Args:
@@ -293,20 +295,24 @@ def decoded_keys(view: View, keys: Encoded, only: Sequence[int]) -> list[pyarrow
     return [columns_of_keys[number] for number in only]
 
 
-def encoded_keys(view: View, columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
+def encoded_keys(view: View, columns: Sequence[pyarrow.Array], count: int) -> pyarrow.LargeBinaryArray:
     """Return keys as Spark stores them, without the family's id. Raises FormatError as `encode_keys`."""
+    import pyarrow
+
     avro, layout = view.schema.avro, view.schema.layout
     if avro is None:
         return encode_keys(columns, count, layout)
-    return encode_avro_keys(columns, layout, avro.newest_keys, count)
+    return pyarrow.array(encode_avro_keys(columns, layout, avro.newest_keys, count), pyarrow.large_binary())
 
 
-def encoded_values(view: View, columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
+def encoded_values(view: View, columns: Sequence[pyarrow.Array], count: int) -> pyarrow.LargeBinaryArray:
     """Return values as Spark stores them. Raises FormatError as `encode`."""
+    import pyarrow
+
     avro = view.schema.avro
     if avro is None:
         return encode(columns, count)
-    return encode_avro(columns, avro.newest_values, count)
+    return pyarrow.array(encode_avro(columns, avro.newest_values, count), pyarrow.large_binary())
 
 
 def _zeros(count: int, field: pyarrow.Field) -> pyarrow.Array:
@@ -454,7 +460,7 @@ def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> byte
         FormatError: the key cannot be encoded.
     """
     (encoded,) = encoded_keys(view, columns, 1)
-    return family.to_bytes(FAMILY_BYTES, "big") + encoded
+    return family.to_bytes(FAMILY_BYTES, "big") + bytes(encoded.as_py())
 
 
 def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:

@@ -133,17 +133,24 @@ def padded(data: Any, firsts: Any, lengths: Any) -> Blobs:
     return Blobs(copied.view("<i8"), starts, lengths)
 
 
-def encode(columns: Sequence[pyarrow.Array], count: int, *, before: bytes = b"") -> list[bytes]:
+def encode(columns: Sequence[pyarrow.Array], count: int, *, before: bytes = b"") -> pyarrow.LargeBinaryArray:
     """Return `count` rows as stores have them, with the byte of the version, and `before` in front of that.
 
     The types of the columns are those of `state_store.data.rows.types`. Raises FormatError for another.
     """
-    return texts_of(_rows(columns, count), before=before + bytes([ENCODING_VERSION]))
+    import numpy
+    import pyarrow
+
+    rows = _rows(columns, count)
+    bounds = numpy.append(rows.starts, len(rows.words)) * WORD
+    buffers = [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(rows.words)]
+    texts = pyarrow.Array.from_buffers(pyarrow.large_binary(), count, buffers)
+    return prefixed(before + bytes([ENCODING_VERSION]), texts)
 
 
 def encode_keys(
     columns: Sequence[pyarrow.Array], count: int, layout: KeyLayout, *, before: bytes = b""
-) -> list[bytes]:
+) -> pyarrow.LargeBinaryArray:
     """Return keys in their layout, each with `before` in front.
 
     Raises FormatError as `encode`, and for a type that cannot order keys.
@@ -155,10 +162,31 @@ def encode_keys(
         [binary_of(ordered_bytes(column)) for column in firsts] if layout.is_ordered else firsts, count
     )
     rest = encode([columns[number] for number in layout.others(len(columns))], count)
-    return [
-        before + len(part).to_bytes(4, "little") + part + other
-        for part, other in zip(first, rest, strict=True)
-    ]
+    return _concatenated(before, _sizes(first), first, rest)
+
+
+def prefixed(prefix: bytes, texts: pyarrow.LargeBinaryArray) -> pyarrow.LargeBinaryArray:
+    """Return bytes with the same ones in front of each."""
+    return _concatenated(prefix, texts)
+
+
+def _concatenated(prefix: bytes, *parts: pyarrow.LargeBinaryArray) -> pyarrow.LargeBinaryArray:
+    import pyarrow
+    import pyarrow.compute
+
+    before, nothing = (pyarrow.scalar(text, pyarrow.large_binary()) for text in (prefix, b""))
+    return pyarrow.compute.binary_join_element_wise(before, *parts, nothing)
+
+
+def _sizes(texts: pyarrow.LargeBinaryArray) -> pyarrow.LargeBinaryArray:
+    """Return the length of each text in 4 bytes."""
+    import numpy
+    import pyarrow
+
+    lengths = numpy.diff(numpy.frombuffer(texts.buffers()[1], "<i8", len(texts) + 1, 8 * texts.offset))
+    buffers = [None, pyarrow.py_buffer(lengths.astype("<u4"))]
+    four_bytes = pyarrow.Array.from_buffers(pyarrow.binary(4), len(texts), buffers)
+    return four_bytes.cast(pyarrow.large_binary())
 
 
 def _rows(columns: Sequence[pyarrow.Array], count: int) -> Blobs:

@@ -13,6 +13,7 @@ from state_store.data.dataset.columns import Columns
 from state_store.data.dataset.rewriting.replacing import DerivedRows, Replaced, Replacement
 from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
+from state_store.data.rows.batches import records_of
 from state_store.data.rows.decoder import KeyLayout
 from state_store.errors import FormatError, MissingError, OptionError
 
@@ -55,7 +56,7 @@ def made(name: str, rows: list[dict[str, Any]], directory: Path, **others: View)
     replaced = Replaced.of_all(replacement, 1, directory)
     found = {}
     for _, family in replacement.families:
-        records = sorted(replaced.records("default", family, 0))
+        records = sorted(records_of(replaced.records("default", family, 0)))
         keys = [b"\0\0" + key for key, _ in records]
         decoded = Columns(known[family]).decode(keys, [value for _, value in records], 0)
         found[family] = decoded.drop_columns("partition_id").to_pylist()
@@ -124,8 +125,9 @@ def test_timers_by_their_own_name_have_no_values():
     columns = Columns(replace(timers, name="timers", has_no_values=True))
     assert columns.schema.names == ["key", "expiryTimestampMs", "partition_id"]
     batch = pa.RecordBatch.from_pylist([{"key": A, "expiryTimestampMs": 5}], timers.schema.key)
-    keys, values, _ = columns.encode(batch)
-    assert (keys, values) == Columns(timers).encode(batch.append_column("__empty__", pa.nulls(1)))[:2]
+    keys, values = (column.to_pylist() for column in columns.encode(batch)[:2])
+    again = Columns(timers).encode(batch.append_column("__empty__", pa.nulls(1)))[:2]
+    assert [keys, values] == [column.to_pylist() for column in again]
     assert columns.values([values[0], None]).to_pylist() == [{}, None]
     decoded = columns.decode([b"\0\0" + key for key in keys], values, 3).to_pylist()
     assert decoded == [{"key": A, "expiryTimestampMs": 5, "partition_id": 3}]

@@ -25,7 +25,7 @@ def columns_of(key: pa.Schema, value: pa.Schema, lists: frozenset[str] = frozens
 
 
 def rows(schema: pa.Schema, *found: dict[str, Any]) -> list[bytes]:
-    return encode(pa.RecordBatch.from_pylist(list(found), schema).columns, len(found))
+    return encode(pa.RecordBatch.from_pylist(list(found), schema).columns, len(found)).to_pylist()
 
 
 def key(**values: Any) -> bytes:
@@ -119,11 +119,11 @@ SIDE_VALUE = pa.schema([("v", pa.int64()), ("matched", pa.bool_())])
 
 
 def side_key(user: str, index: int) -> bytes:
-    return b"\0\0" + encode([pa.array([user]), pa.array([index])], 1)[0]
+    return b"\0\0" + encode([pa.array([user]), pa.array([index])], 1)[0].as_py()
 
 
 def side_value(v: int | None, matched: bool = False) -> bytes | None:
-    return None if v is None else encode([pa.array([v]), pa.array([matched])], 1)[0]
+    return None if v is None else encode([pa.array([v]), pa.array([matched])], 1)[0].as_py()
 
 
 @pytest.mark.parametrize(

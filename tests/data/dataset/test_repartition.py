@@ -9,6 +9,8 @@ import shutil
 import tracemalloc
 from pathlib import Path
 
+import numpy
+import pyarrow as pa
 import pytest
 
 import state_store
@@ -18,9 +20,10 @@ from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage import open_storage
+from state_store.data.dataset.rewriting import spool as spools
 from state_store.data.dataset.rewriting import store_writer
 from state_store.data.dataset.rewriting.copying import SHUFFLE_PARTITIONS, repartition
-from state_store.data.dataset.rewriting.replacing import SortedSpool
+from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.rewriting.store_writer import (
     NoReceipts,
     Receipts,
@@ -30,6 +33,7 @@ from state_store.data.dataset.rewriting.store_writer import (
 )
 from state_store.data.query import Query, StoreKey
 from state_store.data.query.targets import RECEIPTS, new_checkpoint
+from state_store.data.rows.batches import KEY, binaries, pairs, records_of
 from state_store.errors import (
     BusyError,
     ConflictError,
@@ -138,50 +142,106 @@ def test_pieces_write_each_partition_once_and_read_those_whose_rows_go_there(bef
 
 
 def test_rows_beyond_the_memory_come_back_sorted_and_those_in_order_as_one_run(tmp_path):
-    rows = [(b"%06d" % (number * 7919 % 10_007), number) for number in range(10_000)]
-    rows += [(key, -1) for key, _ in rows[:50]]
-    spool = SortedSpool(tmp_path / "rows", [3, 5], memory_bytes=100_000)
+    rows = [(b"%06d" % (number * 7919 % 10_007), b"%d" % number) for number in range(10_000)]
+    rows += [(key, b"again") for key, _ in rows[:50]]
+    in_order = [(b"%06d" % number, b"") for number in range(10_000)]
+    spool = SortedSpool(tmp_path / "rows", memory_bytes=100_000)
     for first in range(0, len(rows), 100):
-        spool.add(3, rows[first : first + 100], 700)
-    for number in range(10_000):
-        spool.add(5, [(b"%06d" % number, number)], 7)
-    assert list(spool.merged(3)) == sorted(rows, key=lambda row: row[0])
+        spool.add(batch_of(rows[first : first + 100]), 3)
+        spool.add(batch_of(in_order[first : first + 100]), 5)
+    assert list(records_of(spool.merged(3))) == sorted(rows, key=lambda row: row[0])
     assert spool.runs(3) > 5
-    assert list(spool.merged(5)) == [(b"%06d" % number, number) for number in range(10_000)]
+    assert list(records_of(spool.merged(5))) == in_order
     assert spool.runs(5) == 1
+    assert (spool.rows[3], spool.rows[5]) == (len(rows), len(in_order))
+    assert spool.sizes[5] == 60_000
+    assert not list(spool.merged(4))
     spool.close()
 
 
-@pytest.mark.tier("more")
-def test_memory_does_not_grow_with_a_partition(tmp_path):
-    """Each run is read by the thousand rows, and sorted rows are one run."""
-    peaks = []
-    for count in (20_000, 80_000):
-        spool = SortedSpool(tmp_path / str(count), [0], memory_bytes=1 << 20)
+def test_rows_of_a_batch_go_each_to_its_partition_in_the_order_of_their_coming(tmp_path):
+    rows = [(b"%03d" % (number * 7 % 500), b"%d" % number) for number in range(2000)]
+    spool = SortedSpool(tmp_path / "rows", memory_bytes=10_000)
+    for first in range(0, len(rows), 90):
+        some = rows[first : first + 90]
+        spool.add(batch_of(some), numpy.array([int(key) % 3 for key, _ in some]))
+    for partition in range(3):
+        expected = [row for row in rows if int(row[0]) % 3 == partition]
+        assert list(records_of(spool.merged(partition))) == sorted(expected, key=lambda row: row[0])
+        assert spool.rows[partition] == len(expected)
+    spool.close()
+
+
+@pytest.mark.parametrize("step_bytes", [1, 2000, 1 << 20])
+def test_all_rows_of_a_key_come_in_one_batch(step_bytes, tmp_path, monkeypatch):
+    """Of a list, and of a side of a join, the rows of a key are looked at together."""
+    monkeypatch.setattr(spools, "_STEP_BYTES", step_bytes)
+    monkeypatch.setattr(spools, "_CHUNK_BYTES", 300)
+    rows = [(b"%03d" % (number * number % 97), b"%d" % number) for number in range(3000)]
+    spool = SortedSpool(tmp_path / "rows", memory_bytes=20_000)
+    for first in range(0, len(rows), 100):
+        spool.add(batch_of(rows[first : first + 100]), 0)
+    batches = list(spool.merged(0))
+    assert spool.runs(0) > 3 and (len(batches) > 10 or step_bytes > 2000)
+    assert list(records_of(batches)) == sorted(rows, key=lambda row: row[0])
+    keys = [set(batch[KEY].to_pylist()) for batch in batches]
+    assert sum(map(len, keys)) == len(set.union(*keys))
+    spool.close()
+
+
+def batch_of(rows: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
+    return pairs(binaries(key for key, _ in rows), binaries(value for _, value in rows))
+
+
+class Peak:
+    """The bytes that Arrow and Python have taken at most in a block of `with`."""
+
+    size_bytes = 0
+
+    def __enter__(self) -> Peak:
+        self._usual = pa.default_memory_pool()
+        self._pool = pa.proxy_memory_pool(self._usual)
+        pa.set_memory_pool(self._pool)
         tracemalloc.start()
-        for first in range(0, count, 500):
-            spool.add(0, [(b"%08d" % key, bytes(50)) for key in range(first, first + 500)], 29_000)
-        assert sum(1 for _ in spool.merged(0)) == count
-        peaks.append(tracemalloc.get_traced_memory()[1])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.size_bytes = self._pool.max_memory() + tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        spool.close()
-    assert peaks[1] < 1.2 * peaks[0] < 6 << 20
+        pa.set_memory_pool(self._usual)
 
 
-@pytest.mark.parametrize("value_bytes", [10, 20_000])
-def test_memory_of_many_runs_is_some_kilobytes_of_each(tmp_path, value_bytes):
+@pytest.mark.tier("more")
+def test_memory_does_not_grow_with_a_partition(tmp_path, monkeypatch):
+    """A chunk is read at a time, and sorted rows are one run."""
+    monkeypatch.setattr(spools, "_STEP_BYTES", 256 << 10)
+    peaks = []
+    for count in (1000, 20_000, 80_000):  # the first imports what is missing
+        with Peak() as peak:
+            spool = SortedSpool(tmp_path / str(count), memory_bytes=1 << 20)
+            for first in range(0, count, 500):
+                spool.add(batch_of([(b"%08d" % key, bytes(100)) for key in range(first, first + 500)]), 0)
+            assert sum(map(len, spool.merged(0))) == count
+            spool.close()
+        peaks.append(peak.size_bytes)
+    assert peaks[2] < 1.2 * peaks[1] < 6 << 20
+
+
+@pytest.mark.parametrize("value_bytes", [100, 20_000])
+def test_memory_of_many_runs_is_some_kilobytes_of_each(value_bytes, tmp_path, monkeypatch):
     """Rows come in no order, and become a run each time that the memory is full."""
-    bound, count = 1 << 20, 20_000_000 // (150 + value_bytes)
-    spool = SortedSpool(tmp_path / "rows", [0], memory_bytes=bound)
-    for number in range(count):
-        spool.add(0, [(b"%08d" % (number * 7919 % count), bytes(value_bytes))], 8 + value_bytes)
-    merged = spool.merged(0)
-    tracemalloc.start()
-    assert sum(1 for _ in merged) == count
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    monkeypatch.setattr(spools, "_STEP_BYTES", 256 << 10)
+    count, at_once = 16_000_000 // (8 + value_bytes), max(1, 50_000 // value_bytes)
+    spool = SortedSpool(tmp_path / "rows", memory_bytes=1 << 20)
+    for first in range(0, count, at_once):
+        numbers = range(first, min(first + at_once, count))
+        spool.add(
+            batch_of([(b"%08d" % (number * 7919 % count), bytes(value_bytes)) for number in numbers]), 0
+        )
+    with Peak() as peak:
+        assert sum(map(len, spool.merged(0))) == count
     assert spool.runs(0) >= 10
-    assert peak < spool.runs(0) * (192 << 10)
+    assert peak.size_bytes < spool.runs(0) * (256 << 10) + (2 << 20) < 8 << 20
     spool.close()
 
 
@@ -198,8 +258,8 @@ def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkey
 def test_rows_that_the_disk_loses_on_the_way_are_missed(tmp_path, monkeypatch):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     merged = SortedSpool.merged
-    monkeypatch.setattr(SortedSpool, "merged", lambda *given: itertools.islice(merged(*given), 1))
-    with pytest.raises(DamagedError, match=r"1 rows of store 0/0/default came back"):
+    monkeypatch.setattr(SortedSpool, "merged", lambda *of: (batch.slice(1) for batch in merged(*of)))
+    with pytest.raises(DamagedError, match=r"4 rows of store 0/0/default came back"):
         repartition(source, str(target), 1)
     assert not target.exists()
 

@@ -20,7 +20,7 @@ def listed(rows: list[bytes]) -> bytes:
 
 @given(st.lists(st.lists(st.text(max_size=9) | st.none(), min_size=1, max_size=5), max_size=6))
 def test_the_values_of_every_list_are_read_in_order(lists: list[list[str | None]]) -> None:
-    encoded = [listed(encode([pa.array(values, pa.string())], len(values))) for values in lists]
+    encoded = [listed(encode([pa.array(values, pa.string())], len(values)).to_pylist()) for values in lists]
     owners, parts = split_values(joined(encoded))
     found = decode(Packed.of_slices(*parts), pa.schema([("x", pa.string())])).to_pylist()
     wanted = [(number, value) for number, values in enumerate(lists) for value in values]
@@ -28,7 +28,7 @@ def test_the_values_of_every_list_are_read_in_order(lists: list[list[str | None]
 
 
 def test_bytes_that_are_no_list_are_damaged() -> None:
-    valid = listed(encode([pa.array(["a", "b"])], 2))
+    valid = listed(encode([pa.array(["a", "b"])], 2).to_pylist())
     with pytest.raises(DamagedError, match="longer than the list"):
         split_values(joined([valid, valid[:-1]]))
     with pytest.raises(DamagedError, match="within the size"):

@@ -54,7 +54,7 @@ def test_a_row_has_the_reference_system_before_the_shape():
     """A shape has Spark's bytes: 4 of the system, little-endian, and WKB; a null has none."""
     field = column("geometry(OGC:CRS84)")
     shapes = pa.array([{"srid": 4326, "wkb": POINT}, None], field.type)
-    first, second = encode([shapes], 2)
+    first, second = encode([shapes], 2).to_pylist()
     assert first[17:] == (4326).to_bytes(4, "little") + POINT + bytes(7)
     assert len(second) == 17
     assert decode([first, second], pa.schema([field]))["shape"].to_pylist() == shapes.to_pylist()

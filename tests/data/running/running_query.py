@@ -121,7 +121,7 @@ class RunningQuery:
                 else column
                 for column in columns
             ]
-            for number, name in enumerate(encoded_keys(view, others, len(known))):
+            for number, name in enumerate(encoded_keys(view, others, len(known)).to_pylist()):
                 place = partition_of(view, [column.slice(number, 1) for column in others])
                 assert place is not None
                 self._keys[StoreKey(operator.id, place, view.store)].append((family, name))

@@ -16,7 +16,7 @@ from state_store.core.runtime import SYSTEM
 from state_store.core.snapshots import streamed_merge
 from state_store.data.dataset.rewriting import store_writer
 from state_store.data.dataset.rewriting.copying import repartition
-from state_store.data.dataset.rewriting.replacing import SortedSpool
+from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.rewriting.store_writer import Receipts, StoreWriter, pieces
 from state_store.data.query import Query, StoreKey
 from state_store.data.query.targets import new_checkpoint
@@ -123,8 +123,8 @@ def test_a_repartition_beside_a_query_begins_with_several_tables(tmp_path: Path)
 def test_rows_that_the_disk_loses_on_the_way_are_missed(tmp_path, monkeypatch):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     merged = SortedSpool.merged
-    monkeypatch.setattr(SortedSpool, "merged", lambda *given: itertools.islice(merged(*given), 2))
-    with pytest.raises(DamagedError, match=r"2 rows of store 0/0/default came back"):
+    monkeypatch.setattr(SortedSpool, "merged", lambda *of: (batch.slice(1) for batch in merged(*of)))
+    with pytest.raises(DamagedError, match=r"4 rows of store 0/0/default came back"):
         repartition(source, str(target), 1)
     assert not target.exists()
 

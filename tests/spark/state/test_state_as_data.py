@@ -82,7 +82,7 @@ def test_rows_of_every_type_are_spark_s(rows):
     # If an interval is null, Spark leaves old bytes of its buffer in the 16 bytes of its room.
     with_value = [place for place, row in enumerate(calendar) if row is not None]
     assert len(with_value) < len(found)
-    again = encode(batch.columns, len(found))
+    again = encode(batch.columns, len(found)).to_pylist()
     assert [again[place] for place in with_value] == [found[place] for place in with_value]
 
 

@@ -25,7 +25,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId, ChainDelta
 from state_store.core.checkpoint.names import EMPTY_PARENT, SharedName, SnapshotName, VersionId
@@ -56,7 +56,7 @@ from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES
 from state_store.data.dataset.partitions import READING
-from state_store.data.dataset.rewriting.replacing import SortedSpool, chunks
+from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.rewriting.store_writer import (
     SPOOL_RATIO,
     WRITER,
@@ -66,13 +66,18 @@ from state_store.data.dataset.rewriting.store_writer import (
     StoreWriter,
     WrittenStore,
     adopted,
+    as_batch,
     check_room,
     family_range,
     parted,
 )
 from state_store.data.dataset.views import View, views
 from state_store.data.query import Operator, Progress, Query, StoreKey
+from state_store.data.rows.batches import KEY, VALUE, first_of_keys, pairs, records_of, tallied
 from state_store.errors import ConflictError, DamagedError, InternalError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _PLACE = re.compile(r"(\d{6,}\.sst) offset (\d+) size (\d+)")
 """The place of a block in RocksDB's message that its checksum is wrong."""
@@ -478,7 +483,7 @@ class CatchingUp:
             self._progress.expect(expected)
         with (
             ScratchDirectory("state-store-") as root,
-            closing(SortedSpool(Path(root) / "rows", self._piece.targets)) as spool,
+            closing(SortedSpool(Path(root) / "rows")) as spool,
         ):
             for number in self._piece.sources:
                 with closing(self._metered(self._query.storage(self._key(number)))) as storage:
@@ -504,6 +509,8 @@ class CatchingUp:
     def _read_delta(
         self, number: int, delta: ChainDelta, local: Path, families: dict[str, int], spool: SortedSpool
     ) -> None:
+        import numpy
+
         file = f"{self._key(number).path}/{delta.name.path}"
         metadata = DeltaMetadata.from_json(read_metadata(local), file=file)
         found_ids = {name: family.id for name, family in metadata.column_families.items()}
@@ -512,13 +519,18 @@ class CatchingUp:
         families.update(found_ids)
         count = 0
         for name, family in metadata.column_families.items():
+            ids = {target: adopted(self._families[target], name, family) for target in self._piece.targets}
+            behind: dict[int, list[int]] = {}
+            for target, id_ in ids.items():
+                if self._step.stores[target].version < metadata.version:
+                    behind.setdefault(id_, []).append(target)
             for page in pages(local, *family_range(family)):
                 count += len(page)
-                for target, part in parted(page, self._view(name), number, self._piece):
-                    if self._step.stores[target].version < metadata.version:
-                        self._add(spool, target, adopted(self._families[target], name, family), part)
-            for target in self._piece.targets:
-                adopted(self._families[target], name, family)
+                targets, part = parted(page, self._view(name), number, self._piece)
+                for id_, of_id in behind.items():
+                    chosen = numpy.isin(targets, of_id)
+                    if chosen.any():
+                        self._add(spool, targets[chosen], part.take(chosen), family.id, id_)
         if count != metadata.puts + metadata.removes:
             raise DamagedError(
                 f"'{file}' has {count} records of column families, and says that it has "
@@ -526,16 +538,19 @@ class CatchingUp:
                 file=file,
             )
 
-    def _add(self, spool: SortedSpool, target: int, family: int, page: Page) -> None:
-        prefix = family.to_bytes(FAMILY_BYTES, "big")
-        keys = [prefix + key[FAMILY_BYTES:] for key in page.keys.to_list()]
-        values = page.values.to_list()
-        records = [
-            (key, None if is_removed else value)
-            for key, value, is_removed in zip(keys, values, page.removed.tolist(), strict=True)
-        ]
-        self._changed[target] += len(records)
-        spool.add(target, records, sum(map(len, keys)) + sum(map(len, values)))
+    def _add(self, spool: SortedSpool, targets: Any, page: Page, before: int, family: int) -> None:
+        """Add records, a null in the place of the value of those that remove their key."""
+        import pyarrow
+        import pyarrow.compute
+
+        batch = as_batch(page, before, family)
+        if page.removed.any():
+            nothing = pyarrow.scalar(None, pyarrow.large_binary())
+            values = pyarrow.compute.if_else(pyarrow.array(page.removed), nothing, batch[VALUE])
+            batch = pairs(batch[KEY], values)
+        for target, count, _ in tallied(batch, targets):
+            self._changed[target] += count
+        spool.add(batch, targets)
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -605,11 +620,13 @@ class CatchingUp:
         """Return the column families with their rows after the changes, the puts and the removals."""
         more: Counter[int] = Counter()
         puts = removes = 0
-        for chunk in chunks(_last_values(spool.merged(number)), _LOOK_UPS):
-            answers = sparse.exist([key for key, _ in chunk])
-            for (key, value), existed in zip(chunk, answers, strict=True):
-                more[int.from_bytes(key[:FAMILY_BYTES], "big")] += (value is not None) - existed
-                puts, removes = puts + (value is not None), removes + (value is None)
+        for batch in _last_values(spool.merged(number)):
+            for at in range(0, len(batch), _LOOK_UPS):
+                chunk = list(records_of([batch.slice(at, _LOOK_UPS)]))
+                answers = sparse.exist([key for key, _ in chunk])
+                for (key, value), existed in zip(chunk, answers, strict=True):
+                    more[int.from_bytes(key[:FAMILY_BYTES], "big")] += (value is not None) - existed
+                    puts, removes = puts + (value is not None), removes + (value is None)
         families = {
             name: replace(family, keys=family.keys + more[family.id])
             for name, family in self._families[number].items()
@@ -636,7 +653,7 @@ class CatchingUp:
         version, local = self._step.version, scratch / f"table-{number}.sst"
         rows = sum(family.keys for family in families.values())
         metadata = DeltaMetadata(version, id_, EMPTY_PARENT, rows, puts, removes, families, WRITER)
-        size_bytes, _ = write_delta(local, _last_values(spool.merged(number)), metadata)
+        size_bytes, _ = write_delta(local, records_of(_last_values(spool.merged(number))), metadata)
         return local, _stored_table(version, local, size_bytes, self._runtime)
 
     # ---- names and places --------------------------------------------------------------------------------
@@ -662,12 +679,11 @@ class CatchingUp:
         return StoreContext(storage, cache, workspace, READING, runtime=self._runtime)
 
 
-def _last_values(records: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the last record of each key, of records in the order of keys."""
-    last: tuple[bytes, bytes | None] | None = None
-    for record in records:
-        if last is not None and record[0] != last[0]:
-            yield last
-        last = record
-    if last is not None:
-        yield last
+def _last_values(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the last record of each key, of batches that are in order, and have all records of their keys."""
+    import numpy
+    import pyarrow
+
+    for batch in batches:
+        lasts = numpy.append(first_of_keys(batch)[1:], len(batch)) - 1
+        yield batch.take(pyarrow.array(lasts))

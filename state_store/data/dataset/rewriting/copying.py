@@ -29,7 +29,7 @@ from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.partitions import PinnedVersion
 from state_store.data.dataset.rewriting.beside import Beside, is_beside, operation_beside
-from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
+from state_store.data.dataset.rewriting.replacing import ENCODED_BYTES, Replaced, Replacement
 from state_store.data.dataset.rewriting.store_writer import (
     NoReceipts,
     Piece,
@@ -40,7 +40,7 @@ from state_store.data.dataset.rewriting.store_writer import (
     needed_bytes,
     pieces,
 )
-from state_store.data.jobs import SparkTasks, Workers, workers
+from state_store.data.jobs import FrameRows, SparkTasks, Workers, workers
 from state_store.data.query import (
     LISTED_AT_ONCE,
     Operator,
@@ -53,6 +53,7 @@ from state_store.data.query import (
 from state_store.data.query.arguments import Location, check_number, checked_location, require_arrow
 from state_store.data.query.operators import relative_schema_file
 from state_store.data.query.targets import Stopped, new_checkpoint
+from state_store.data.rows.batches import within_bytes
 from state_store.errors import ConflictError, DamagedError, MissingError
 
 if TYPE_CHECKING:
@@ -582,7 +583,7 @@ class _Writing:
         values = [replace(new, frame=None) for new in replacements]
 
         def write_all(
-            partition: tuple[int, Iterator[tuple[int, list[Any]]]], meter: Progress | None
+            partition: tuple[int, Iterator[tuple[int, pyarrow.RecordBatch]]], meter: Progress | None
         ) -> dict[StoreKey, WrittenStore]:
             number, rows = partition
             done: dict[StoreKey, WrittenStore] = {}
@@ -591,16 +592,16 @@ class _Writing:
                 for table, value in enumerate(values):
                     directory = Path(root) / str(table)
                     directory.mkdir()
-                    replaced.append(Replaced(value, [number], directory))
+                    replaced.append(Replaced(value, directory))
                     opened.callback(replaced[-1].close)
-                for table, pairs in rows:
-                    replaced[table].add(number, pairs)
+                for table, batch in rows:
+                    replaced[table].add(batch, number)
                 for of_store in todo:
                     done.update(write(of_store[number], replaced, meter))
             return done
 
         tables = [
-            (new.frame, partial(_encoded, value, count))
+            FrameRows(new.frame, value.schema, partial(_encoded, value, count))
             for new, value in zip(replacements, values, strict=True)
         ]
         results = self.workers.run_on_rows(write_all, tables, count, meter)
@@ -642,5 +643,6 @@ class _Writing:
 
 def _encoded(
     replacement: Replacement, partitions: int, batch: pyarrow.RecordBatch
-) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
-    return replacement.encoded(batch, partitions)
+) -> Iterator[tuple[pyarrow.RecordBatch, Any]]:
+    for part in within_bytes(batch, ENCODED_BYTES):
+        yield replacement.encoded(part, partitions)

@@ -26,12 +26,13 @@ from state_store.core.storage import Storage
 from state_store.data.dataset.columns import Columns
 from state_store.data.dataset.export import METADATA, SUCCESS, fetched_files, listed_names, local_path
 from state_store.data.dataset.rewriting.copying import Rewritten, hadoop_uri, rewrite
-from state_store.data.dataset.rewriting.replacing import Replacement
+from state_store.data.dataset.rewriting.replacing import ENCODED_BYTES, Replacement
 from state_store.data.dataset.views import View, default_name, view, views
 from state_store.data.jobs import workers
 from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location, check_name, require_arrow
 from state_store.data.query.targets import SCRATCH_PREFIX, new_checkpoint
+from state_store.data.rows.batches import within_bytes
 from state_store.errors import FormatError, MissingError, OptionError, StateStoreError
 
 if TYPE_CHECKING:
@@ -238,8 +239,7 @@ def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:
 
 def _sliced(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     for batch in batches:
-        for first in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(first, BATCH_ROWS)
+        yield from within_bytes(batch, ENCODED_BYTES)
 
 
 def _of_files(location: str) -> Iterator[pyarrow.RecordBatch]:
@@ -374,9 +374,16 @@ def _rows_of(files: list[Path]) -> Iterator[pyarrow.RecordBatch]:
     for file in files:
         try:
             with pyarrow.parquet.ParquetFile(file) as table:
-                yield from table.iter_batches()
+                yield from table.iter_batches(_rows_at_once(table.metadata))
         except pyarrow.ArrowInvalid as error:
             raise OptionError(f"'{file}' is a damaged Parquet file: {error}", file=str(file)) from error
+
+
+def _rows_at_once(metadata: pyarrow.parquet.FileMetaData) -> int:
+    """Return the number of rows of a file that are read at once: they may be large."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size_bytes = sum(group.total_byte_size for group in groups)
+    return max(1, min(BATCH_ROWS, ENCODED_BYTES * metadata.num_rows // max(1, size_bytes)))
 
 
 def bootstrap(

@@ -13,26 +13,19 @@ The derived rows are counts, first expiries, and an index of keys by time:
 | a value or a map with a time to live | | | `$ttl_NAME` |
 | the timers | | | `..._timestampToKey` |
 
-On their way to new partitions rows are in a file of sorted runs. Rows are kept in memory up to a bound, and
-while they are read a chunk of each run. Then those of each partition are sorted and written as a run; rows
-that arrive in order become one run however many they are. Reading merges the runs of a partition as streams.
-The rows are pickled, and read by the process that wrote them alone.
+All of it is done by columns, in Arrow batches of encoded rows (`Replacement.schema`).
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import operator
-import pickle
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
+from state_store.core.engine.rows import ByteSlices
 from state_store.data.dataset.columns import (
     FAMILY_BYTES,
     Columns,
@@ -42,6 +35,7 @@ from state_store.data.dataset.columns import (
     partitioning_columns,
 )
 from state_store.data.dataset.partitions import shown_key
+from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.views import (
     EXPIRES_MS,
     KEYS_OF_TIMERS,
@@ -51,6 +45,7 @@ from state_store.data.dataset.views import (
     TIMERS_OF_KEYS,
     View,
 )
+from state_store.data.rows.batches import KEY, VALUE, Targets, binaries, first_of_keys, pairs
 from state_store.data.rows.encoder import encode_keys
 from state_store.data.rows.types import WORD, merged_values
 from state_store.errors import FormatError, OptionError
@@ -58,102 +53,16 @@ from state_store.errors import FormatError, OptionError
 if TYPE_CHECKING:
     import pyarrow
 
-MEMORY_BYTES = 64 << 20
-"""Bytes of rows in memory, over all partitions."""
-
-_ROW_BYTES = 150
-"""Bytes of memory that a row takes beside those of its key and its value."""
-
-_CHUNK_ROWS, _CHUNK_BYTES = 1024, 64 << 10
-"""Rows that are read at a time of each run, or fewer, if they have more bytes: there may be many runs."""
-
-_key = operator.itemgetter(0)
+ENCODED_BYTES = 4 << 20
+"""Bytes of rows that are encoded at once, which takes several times their memory."""
 
 _COUNTS_OF_SIDE = "-keyToNumValues"
 _COUNTS_OF_LIST = "$rowCounter_"
 _COUNTS_OF_EXPIRING_LIST = "$count_"
 _FIRST_EXPIRY = "$min_"
 
-Record = tuple[bytes, bytes]
-"""A key without the id of its column family, and its value."""
-
-
-class SortedSpool:
-    """The rows of several partitions: tuples, in each partition sorted by their first item, a key.
-
-    Rows with the same key stay in the order in which they were added. `close` closes the file and removes
-    nothing. One thread at a time.
-    """
-
-    def __init__(self, path: Path, partitions: Iterable[int], memory_bytes: int = MEMORY_BYTES) -> None:
-        """Make the file.
-
-        Args:
-            path: a local file.
-            partitions: the numbers of the partitions.
-            memory_bytes: the bound of the rows in memory.
-        """
-        self._file = path.open("w+b")
-        self._memory_bytes = memory_bytes
-        self._used_bytes = 0
-        self._waiting: dict[int, list[Any]] = {number: [] for number in partitions}
-        self._runs: dict[int, list[array[int]]] = {number: [] for number in self._waiting}
-        """Places of the chunks of each run."""
-        self._last: dict[int, bytes] = {}
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def add(self, partition: int, rows: Sequence[Any], size_bytes: int) -> None:
-        """Add rows, whose keys and values have this many bytes, to a partition."""
-        self._waiting[partition] += rows
-        self._used_bytes += size_bytes + _ROW_BYTES * len(rows)
-        if self._used_bytes > self._memory_bytes:
-            self._write_out()
-
-    def merged(self, partition: int) -> Iterator[Any]:
-        """Yield the rows of a partition in the order of their keys; nothing may be added meanwhile."""
-        self._write_out()
-        runs = [self._read(run) for run in self._runs[partition]]
-        return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=_key)
-
-    def runs(self, partition: int) -> int:
-        """Return the number of sorted runs that a partition has in the file."""
-        return len(self._runs[partition])
-
-    def _write_out(self) -> None:
-        """Write the rows in memory to the file, those of each partition as a run or the end of one."""
-        if not self._used_bytes:
-            return
-        self._file.seek(0, 2)
-        row_bytes = self._used_bytes // sum(map(len, self._waiting.values()))
-        count = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // row_bytes))
-        for partition, rows in self._waiting.items():
-            if not rows:
-                continue
-            rows.sort(key=_key)
-            runs = self._runs[partition]
-            if not runs or _key(rows[0]) < self._last[partition]:
-                runs.append(array("q"))
-            for first in range(0, len(rows), count):
-                runs[-1].append(self._file.tell())
-                pickle.dump(rows[first : first + count], self._file)
-            self._last[partition] = _key(rows[-1])
-            self._waiting[partition] = []
-        self._used_bytes = 0
-
-    def _read(self, run: Sequence[int]) -> Iterator[Any]:
-        for place in run:
-            self._file.seek(place)
-            yield from pickle.load(self._file)
-
-
-def chunks(rows: Iterable[Any], count: int = _CHUNK_ROWS) -> Iterator[list[Any]]:
-    """Yield rows as lists of at most `count`."""
-    source = iter(rows)
-    while chunk := list(itertools.islice(source, count)):
-        yield chunk
+_OWN_KEY, _MOMENT, _INDEX_KEY = "own_key", "moment_ms", "index_key"
+"""Columns of encoded rows beside the key that rows share, and the value."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +134,7 @@ class DerivedRows:
             )
         return pyarrow.concat_arrays([numbers])
 
-    def index_keys(self, key: Sequence[pyarrow.Array], moments: pyarrow.Array) -> list[bytes]:
+    def index_keys(self, key: Sequence[pyarrow.Array], moments: pyarrow.Array) -> pyarrow.Array:
         """Return the keys of the index for rows with these columns of the key."""
         import pyarrow
 
@@ -245,16 +154,16 @@ class DerivedRows:
 
         assert self.index is not None
         nulls = [pyarrow.nulls(1, field.type) for field in self.index.schema.value]
-        return encoded_values(self.index, nulls, 1)[0]
+        return bytes(encoded_values(self.index, nulls, 1)[0].as_py())
 
 
-def numbers(values: Sequence[int], view: View) -> Iterator[bytes]:
-    """Return values with one column of 64-bit numbers."""
+def numbers(values: Any, view: View) -> pyarrow.Array:
+    """Return values with one column of 64-bit numbers, which are given as a numpy array."""
     import pyarrow
 
     if view.schema.value.types != [pyarrow.int64()]:
         raise FormatError(f"'{view.name}' has other values than a number: {view.schema.value}")
-    return iter(encoded_values(view, [pyarrow.array(values, pyarrow.int64())], len(values)))
+    return encoded_values(view, [pyarrow.array(values, pyarrow.int64())], len(values))
 
 
 @dataclass(frozen=True)
@@ -304,50 +213,46 @@ class Replacement:
         """The stores and column families all of whose rows are replaced."""
         return {view.address for view in (self.view, *self.derived.views)}
 
-    def encoded(
-        self, batch: pyarrow.RecordBatch, partitions: int
-    ) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
-        """Yield the rows of a batch, encoded, by the number of their partition.
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns of encoded rows.
+
+        They are the key that rows share with others, the value, and where they differ from those the row's
+        own key, or its time and its key in the index by time.
+        """
+        import pyarrow
+
+        own = [(_OWN_KEY, pyarrow.large_binary())] if self.view.is_side else []
+        by_time = [(_MOMENT, pyarrow.int64()), (_INDEX_KEY, pyarrow.large_binary())]
+        texts = [(KEY, pyarrow.large_binary()), (VALUE, pyarrow.large_binary())]
+        return pyarrow.schema([*texts, *own, *(by_time if self.derived.index is not None else [])])
+
+    def encoded(self, batch: pyarrow.RecordBatch, partitions: int) -> tuple[pyarrow.RecordBatch, Any]:
+        """Return the rows of a batch, encoded, and the number of the partition of each, a numpy array.
 
         Raises:
             MissingError: a column is missing.
             OptionError: a column has another type.
             FormatError: a key cannot be encoded.
         """
-        import numpy
+        import pyarrow
 
         view, derived = self.view, self.derived
-        columns, positions = Columns(view), partitioning_columns(view)
-        keys, values, key_columns = columns.encode(batch)
-        shared = keys
+        keys, values, key_columns = Columns(view).encode(batch)
+        columns, lives = [keys, values], None
         if view.is_side:
             assert derived.counts is not None
             shared = encode_keys(key_columns[:-1], len(keys), derived.counts.schema.layout)
-        moments, index_keys = [0] * len(keys), [b""] * len(keys)
-        lives = numpy.ones(len(keys), bool)
+            columns = [shared, values, keys]
         if derived.index is not None:
-            expiry = derived.moments(batch)
+            moments = derived.moments(batch)
+            columns += [moments, derived.index_keys(key_columns, moments)]
             if self.expired_ms is not None and not view.has_timers:
-                lives = expiry.to_numpy() > self.expired_ms
-            moments, index_keys = expiry.to_pylist(), derived.index_keys(key_columns, expiry)
-        rows = list(zip(shared, keys, values, moments, index_keys, strict=True))
-        by = [key_columns[number] for number in positions]
+                lives = moments.to_numpy() > self.expired_ms
+        by = [key_columns[number] for number in partitioning_columns(view)]
         targets = key_partitions(view, by, len(keys), partitions)
-        for target in numpy.unique(targets).tolist():
-            yield target, [rows[row] for row in numpy.flatnonzero((targets == target) & lives).tolist()]
-
-
-class _Row(NamedTuple):
-    """An encoded row: the key that it shares with others, its own key, and its value.
-
-    `moment_ms` and `index_key` are its time and its key in the index by time, if there is one.
-    """
-
-    shared: bytes
-    key: bytes
-    value: bytes
-    moment_ms: int
-    index_key: bytes
+        rows = pyarrow.RecordBatch.from_arrays(columns, schema=self.schema)
+        return (rows, targets) if lives is None else (rows.filter(pyarrow.array(lives)), targets[lives])
 
 
 class Replaced:
@@ -356,16 +261,15 @@ class Replaced:
     `close` closes the file and removes nothing.
     """
 
-    def __init__(self, replacement: Replacement, partitions: Iterable[int], directory: Path) -> None:
+    def __init__(self, replacement: Replacement, directory: Path) -> None:
         """Make the file.
 
         Args:
             replacement: the rows; they are added by `add`.
-            partitions: the numbers of the partitions.
             directory: a local directory for the file.
         """
         self.replacement = replacement
-        self._spool = SortedSpool(directory / "rows", partitions)
+        self._spool = SortedSpool(directory / "rows")
 
     @classmethod
     def of_all(cls, replacement: Replacement, partitions: int, directory: Path) -> Replaced:
@@ -381,77 +285,113 @@ class Replaced:
             OptionError: a column has another type.
             FormatError: a key cannot be encoded.
         """
-        made = cls(replacement, range(partitions), directory)
+        made = cls(replacement, directory)
         try:
             for batch in replacement.batches:
-                for target, pairs in replacement.encoded(batch, partitions):
-                    made.add(target, pairs)
+                made.add(*replacement.encoded(batch, partitions))
         except BaseException:
             made.close()
             raise
         return made
 
-    def add(self, partition: int, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add rows of a partition, as `Replacement.encoded` yields them."""
-        self._spool.add(partition, rows, sum(len(row[0]) + len(row[1]) + len(row[2]) for row in rows))
+    def add(self, rows: pyarrow.RecordBatch, targets: Targets) -> None:
+        """Add rows, as `Replacement.encoded` returns them, to a partition, or each to its own."""
+        self._spool.add(rows, targets)
 
     def close(self) -> None:
         """Close the file."""
         self._spool.close()
 
-    def records(self, store: str, family: str, partition: int) -> Iterator[Record]:
-        """Yield Spark's rows of a column family in a partition, in no order.
+    def size(self, partition: int) -> tuple[int, int] | None:
+        """Return the rows of a partition and their bytes, if `records` are those rows in order; else None.
+
+        That is so if nothing is derived from them, and each has a key of its own.
+        """
+        if self.replacement.view.is_side or self.replacement.view.is_list or self.replacement.derived.views:
+            return None
+        return self._spool.rows[partition], self._spool.sizes[partition]
+
+    def records(self, store: str, family: str, partition: int) -> Iterator[pyarrow.RecordBatch]:
+        """Yield Spark's rows of a column family in a partition, in no order, as keys and values.
 
         Raises:
             OptionError: a key occurs twice.
         """
         address, derived = (store, family), self.replacement.derived
         counts, first, index = derived.counts, derived.first_expiry, derived.index
-        groups = self._groups(partition)
-        if address == self.replacement.view.address:
-            yield from self._own_records(groups)
-        elif counts is not None and address == counts.address:
-            yield from _by_key(groups, len, counts)
-        elif first is not None and address == first.address:
-            yield from _by_key(groups, lambda group: min(row.moment_ms for row in group), first)
-        elif index is not None and address == index.address:
-            value = derived.index_value()
-            yield from (
-                (min(group, key=operator.attrgetter("moment_ms")).index_key, value) for group in groups
-            )
+        for batch in self._spool.merged(partition):  # which has all rows of its keys
+            groups = _Groups.of(batch)
+            if address == self.replacement.view.address:
+                yield self._own_records(batch, groups)
+            elif counts is not None and address == counts.address:
+                yield pairs(groups.keys(), numbers(groups.sizes, counts))
+            elif first is not None and address == first.address:
+                yield pairs(groups.keys(), numbers(groups.least(batch[_MOMENT])[0], first))
+            elif index is not None and address == index.address:
+                _, places = groups.least(batch[_MOMENT])
+                yield pairs(batch[_INDEX_KEY].take(places), binaries([derived.index_value()] * len(places)))
 
-    def _groups(self, partition: int) -> Iterator[list[_Row]]:
-        """Yield the rows of a partition, grouped by key."""
-        rows = map(_Row._make, self._spool.merged(partition))
-        return (list(group) for _, group in itertools.groupby(rows, operator.itemgetter(0)))
-
-    def _own_records(self, groups: Iterable[list[_Row]]) -> Iterator[Record]:
+    def _own_records(self, batch: pyarrow.RecordBatch, groups: _Groups) -> pyarrow.RecordBatch:
         view = self.replacement.view
-        for group in groups:
-            if view.is_side:
-                yield from self._numbered(group)
-            elif view.is_list:
-                yield group[0].key, merged_values([row.value for row in group])
-            elif len(group) > 1:
-                raise OptionError(
-                    f"the rows have a key twice: {shown_key(view, bytes(FAMILY_BYTES) + group[0].key)}",
-                    option="rows",
-                )
-            else:
-                yield group[0].key, group[0].value
+        if view.is_side:
+            return pairs(self._numbered(batch[_OWN_KEY], groups), batch[VALUE])
+        if view.is_list:
+            values, ends = batch[VALUE].to_pylist(), (groups.firsts + groups.sizes).tolist()
+            bounds = zip(groups.firsts.tolist(), ends, strict=True)
+            lists = [merged_values(values[first:end]) for first, end in bounds]
+            return pairs(groups.keys(), binaries(lists))
+        twice = (groups.sizes > 1).nonzero()[0]
+        if len(twice):
+            key = groups.keys()[int(twice[0])].as_py()
+            raise OptionError(
+                f"the rows have a key twice: {shown_key(view, bytes(FAMILY_BYTES) + key)}", option="rows"
+            )
+        return pairs(batch[KEY], batch[VALUE])
 
-    def _numbered(self, group: list[_Row]) -> Iterator[Record]:
-        """Yield the rows of one key of a join, numbered; the number is the last word of the fixed part."""
+    def _numbered(self, keys: pyarrow.Array, groups: _Groups) -> pyarrow.Array:
+        """Return the keys of a join's rows with their numbers, each the last word of the fixed part."""
+        import numpy
+        import pyarrow
+
         columns = len(self.replacement.view.schema.key)
         at = 1 + WORD * ((columns + 63) // 64 + columns - 1)
-        for number, row in enumerate(group):
-            yield row.key[:at] + number.to_bytes(WORD, "little") + row.key[at + WORD :], row.value
+        own = ByteSlices.of(keys)
+        data = own.data.copy()
+        within = numpy.arange(len(keys)) - numpy.repeat(groups.firsts, groups.sizes)
+        places = (own.starts + at)[:, None] + numpy.arange(WORD)
+        data[places] = within.astype("<i8").view(numpy.uint8).reshape(-1, WORD)
+        bounds = numpy.append(own.starts, len(data))
+        return pyarrow.Array.from_buffers(
+            keys.type, len(keys), [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(data)]
+        )
 
 
-def _by_key(
-    groups: Iterable[list[_Row]], number_of: Callable[[list[_Row]], int], view: View
-) -> Iterator[Record]:
-    """Yield a record for each key: the shared part of its rows, and a number that follows from them."""
-    for some in chunks(groups):
-        numbers_of_groups = numbers([number_of(group) for group in some], view)
-        yield from zip((group[0].shared for group in some), numbers_of_groups, strict=True)
+@dataclass(frozen=True)
+class _Groups:
+    """The rows of each key in a batch that is in the order of keys: the place of the first, their number."""
+
+    batch: pyarrow.RecordBatch
+    firsts: Any
+    sizes: Any
+
+    @classmethod
+    def of(cls, batch: pyarrow.RecordBatch) -> _Groups:
+        import numpy
+
+        firsts = first_of_keys(batch)
+        return cls(batch, firsts, numpy.diff(firsts, append=len(batch)))
+
+    def keys(self) -> pyarrow.Array:
+        """Return the key of each group."""
+        import pyarrow
+
+        return self.batch[KEY].take(pyarrow.array(self.firsts))
+
+    def least(self, column: pyarrow.Array) -> tuple[Any, Any]:
+        """Return the least number of each group, and the place of the first row that has it."""
+        import numpy
+
+        every = column.to_numpy(zero_copy_only=False)
+        least = numpy.minimum.reduceat(every, self.firsts)
+        places = numpy.flatnonzero(every == numpy.repeat(least, self.sizes))
+        return least, places[numpy.searchsorted(places, self.firsts)]

@@ -22,17 +22,16 @@ import json
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from state_store import __version__
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata, marker_of
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
 from state_store.core.engine.database import DatabaseSettings, write_delta
 from state_store.core.engine.rows import ByteSlices, Page, rows
@@ -44,10 +43,13 @@ from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local_disk import free_bytes, remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
 from state_store.data.dataset.partitions import MAX_OPEN_FILES, READING, Partitions
-from state_store.data.dataset.rewriting.replacing import Replaced, SortedSpool, chunks
+from state_store.data.dataset.rewriting.replacing import Replaced
+from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.views import DEFAULT_FAMILY, View, views
 from state_store.data.query import Operator, Progress, Query, StoreKey
 from state_store.data.query.targets import RECEIPTS
+from state_store.data.rows.batches import KEY, VALUE, Targets, pairs, records_of, tallied
+from state_store.data.rows.encoder import prefixed
 from state_store.errors import (
     BusyError,
     ConflictError,
@@ -56,6 +58,9 @@ from state_store.errors import (
     LocalDiskError,
     MissingError,
 )
+
+if TYPE_CHECKING:
+    import pyarrow
 
 WRITER = f"incremental-state-store {__version__}"
 
@@ -288,22 +293,44 @@ class StoreWriter:
         }
         with (
             ScratchDirectory("state-store-") as root,
-            closing(SortedSpool(Path(root) / "rows", self._piece.targets)) as spool,
+            closing(SortedSpool(Path(root) / "rows")) as spool,
         ):
             if replacements.keys() == self._views.keys():
                 self._adopt_all()
             else:
                 self._spread(spool, replacements.keys())
-            for family, replacing in replacements.items():
-                id_ = self._adopted(family, ColumnFamily(len(self._families), family.startswith("$")))
-                prefix = id_.to_bytes(FAMILY_BYTES, "big")
+            direct = self._direct(replacements)
+            for family, replacing in replacements.items() if direct is None else ():
+                id_ = self._adopted_new(family)
                 for number in self._piece.targets:
-                    for rows in chunks(replacing.records(self._store, family, number)):
-                        self._add(spool, number, id_, [(prefix + key, value) for key, value in rows])
+                    for batch in replacing.records(self._store, family, number):
+                        self._add(spool, number, id_, _with_family(batch, id_))
             for number in self._piece.targets:
                 if number not in done:
-                    done[number] = self._write_partition(number, spool.merged(number), Path(root))
+                    batches = spool.merged(number) if direct is None else direct(number)
+                    done[number] = self._write_partition(number, batches, Path(root))
         return done
+
+    def _direct(
+        self, replacements: Mapping[str, Replaced]
+    ) -> Callable[[int], Iterator[pyarrow.RecordBatch]] | None:
+        """Return what yields the rows of a new partition in order, if these need not be put aside for that.
+
+        That is so if there are none but those of one column family, which come in order.
+        """
+        if len(self._views) != 1 or replacements.keys() != self._views.keys():
+            return None
+        ((family, replacing),) = replacements.items()
+        sizes = {number: replacing.size(number) for number in self._piece.targets}
+        if None in sizes.values():
+            return None
+        id_ = self._adopted_new(family)
+        for number, (count, size_bytes) in sizes.items():
+            self._counts[number][id_] = count
+            self._bytes[number] = size_bytes + count * FAMILY_BYTES
+        return lambda number: (
+            _with_family(batch, id_) for batch in replacing.records(self._store, family, number)
+        )
 
     def _spread(self, spool: SortedSpool, left_out: Collection[str]) -> None:
         """Put each row of the old partitions to its new partition, without those of some column families."""
@@ -323,8 +350,8 @@ class StoreWriter:
                         count = 0
                         for page in rows(base.directory, READING, *family_range(family)):
                             count += len(page)
-                            for target, part in parted(page, self._view(name), number, self._piece):
-                                self._add_page(spool, target, new_id, part)
+                            targets, part = parted(page, self._view(name), number, self._piece)
+                            self._add(spool, targets, new_id, as_batch(part, family.id, new_id))
                         if count != family.keys:
                             raise DamagedError(
                                 f"store {partitions.key(number)} has {count} rows of column family '{name}' "
@@ -349,17 +376,12 @@ class StoreWriter:
         sources = self._piece.sources
         return Partitions(self._query, any_view, self._version, sources, runtime=self._runtime)
 
-    def _add_page(self, spool: SortedSpool, target: int, family: int, page: Page) -> None:
-        prefix = family.to_bytes(FAMILY_BYTES, "big")
-        keys = [prefix + key[FAMILY_BYTES:] for key in page.keys.to_list()]
-        self._add(spool, target, family, list(zip(keys, page.values.to_list(), strict=True)))
-
-    def _add(self, spool: SortedSpool, target: int, family: int, rows: list[tuple[bytes, bytes]]) -> None:
-        """Put rows to a new partition, and count them."""
-        self._counts[target][family] += len(rows)
-        size_bytes = sum(len(key) + len(value) for key, value in rows)
-        self._bytes[target] += size_bytes
-        spool.add(target, rows, size_bytes)
+    def _add(self, spool: SortedSpool, targets: Targets, family: int, batch: pyarrow.RecordBatch) -> None:
+        """Put rows to a new partition, or each to its own, and count them."""
+        for target, count, size_bytes in tallied(batch, targets):
+            self._counts[target][family] += count
+            self._bytes[target] += size_bytes
+        spool.add(batch, targets)
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -370,11 +392,15 @@ class StoreWriter:
         """Return the id of a column family in the new checkpoint."""
         return adopted(self._families, name, family)
 
+    def _adopted_new(self, name: str) -> int:
+        """Return the id of a column family whose rows are new."""
+        return self._adopted(name, ColumnFamily(len(self._families), name.startswith("$")))
+
     def _key(self, number: int) -> StoreKey:
         return StoreKey(self._operator.id, number, self._store)
 
     def _write_partition(
-        self, number: int, records: Iterator[tuple[bytes, bytes]], scratch: Path
+        self, number: int, batches: Iterator[pyarrow.RecordBatch], scratch: Path
     ) -> WrittenStore:
         counts = self._counts[number]
         families = {name: replace(family, keys=counts[family.id]) for name, family in self._families.items()}
@@ -385,9 +411,8 @@ class StoreWriter:
         key, progress = self._key(number), self._progress
         storage = open_storage(f"{self._location}/{key.path}")
         with closing(storage if progress is None else progress.metered(storage)) as metered:
-            written = self._stored(
-                metered, _all_of(records, expected, key, scratch), metadata, scratch, number
-            )
+            records = records_of(_all_of(batches, expected, key, scratch))
+            written = self._stored(metered, records, metadata, scratch, number)
         written = self._receipts.claim(key, written)
         if progress is not None:
             progress.store_done()
@@ -445,13 +470,13 @@ class StoreWriter:
 
 
 def _all_of(
-    records: Iterator[tuple[bytes, bytes]], expected: int, key: StoreKey, scratch: Path
-) -> Iterator[tuple[bytes, bytes]]:
+    batches: Iterator[pyarrow.RecordBatch], expected: int, key: StoreKey, scratch: Path
+) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of a store; raise DamagedError if they are more or fewer than were put aside."""
     count = 0
-    for record in records:
-        count += 1
-        yield record
+    for batch in batches:
+        count += len(batch)
+        yield batch
     if count != expected:
         raise DamagedError(
             f"{count} rows of store {key} came back from '{scratch}', to which {expected} were "
@@ -502,15 +527,18 @@ class _Uncounted:
         pass
 
 
-def parted(page: Page, view: View, number: int, piece: Piece) -> Iterator[tuple[int, Page]]:
-    """Yield the records of a page of old partition `number` by new partition, of those of a piece.
+def parted(page: Page, view: View, number: int, piece: Piece) -> tuple[Any, Page]:
+    """Return those records of a page of old partition `number` that go to the new partitions of a piece.
+
+    Returns:
+        The new partition of each, a numpy array, and the records.
 
     Raises:
         FormatError: a key is not in the old partition in which Spark's hash puts it.
     """
     import numpy
 
-    targets_of_piece, targets = frozenset(piece.targets), numpy.full(len(page), number)
+    targets = numpy.full(len(page), number)
     if piece.before != piece.count:
         targets = _places(view, page.keys, piece.count)
         if (_places(view, page.keys, piece.before) != number).any():
@@ -518,9 +546,26 @@ def parted(page: Page, view: View, number: int, piece: Piece) -> Iterator[tuple[
                 f"keys of store {piece.operator}/{number}/{piece.store} are not in the partition in "
                 "which Spark's hash puts them, so their new partition is not known"
             )
-    for target in numpy.unique(targets).tolist():
-        if target in targets_of_piece:
-            yield target, page.take(targets == target)
+    are_chosen = numpy.isin(targets, piece.targets)
+    return (targets, page) if are_chosen.all() else (targets[are_chosen], page.take(are_chosen))
+
+
+def as_batch(page: Page, before: int, family: int) -> pyarrow.RecordBatch:
+    """Return the records of a page of column family `before` as keys, which have another id, and values."""
+    keys = page.keys
+    if before == family:
+        return pairs(keys.to_arrow(), page.values.to_arrow())
+    rest = ByteSlices(keys.data, keys.starts + FAMILY_BYTES, keys.lengths - FAMILY_BYTES).to_arrow()
+    return pairs(prefixed(_prefix(family), rest), page.values.to_arrow())
+
+
+def _with_family(batch: pyarrow.RecordBatch, family: int) -> pyarrow.RecordBatch:
+    """Return keys and values with the id of a column family before each key."""
+    return pairs(prefixed(_prefix(family), batch[KEY]), batch[VALUE])
+
+
+def _prefix(family: int) -> bytes:
+    return family.to_bytes(FAMILY_BYTES, "big")
 
 
 def _places(view: View, keys: ByteSlices, partitions: int) -> Any:
