@@ -19,6 +19,30 @@ def test_a_word_that_is_not_a_master_is_named(tmp_path: Path, capsys: pytest.Cap
     assert f"'{word}' is not a Spark master: give" in capsys.readouterr().err
 
 
+REST = {
+    "cp": ["target"],
+    "export": ["target"],
+    "files": [],
+    "full": [],
+    "import": ["rows.parquet", "target"],
+    "migrate": ["target", "--to", "rocksdb"],
+    "repair": [],
+    "repartition": ["target", "--partitions", "3"],
+    "stats": [],
+    "verify": [],
+}
+"""The commands whose work executors can do, with the arguments that they need beside a directory."""
+
+
+@pytest.mark.parametrize("name", REST)
+def test_every_command_whose_work_grows_with_the_state_takes_a_master(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+):
+    assert main([name, str(tmp_path), *REST[name], "--master=spark"]) == ExitCode.USAGE
+    assert "'spark' is not a Spark master: give" in capsys.readouterr().err
+    assert not (tmp_path / "target").exists()
+
+
 @pytest.mark.parametrize(
     "master",
     [

@@ -76,10 +76,17 @@ def parts(batch: pyarrow.RecordBatch, targets: Any) -> Iterator[tuple[int, pyarr
 
     order = numpy.argsort(targets, kind="stable")
     ordered = batch.take(pyarrow.array(order))
-    numbers, firsts = numpy.unique(targets[order], return_index=True)
-    ends = [*firsts[1:].tolist(), len(order)]
-    for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True):
+    for number, first, end in runs_of(targets[order]):
         yield number, ordered.slice(first, end - first)
+
+
+def runs_of(numbers: Any) -> Iterator[tuple[int, int, int]]:
+    """Yield each number of an ascending array with the place of its first one, and that after its last."""
+    import numpy
+
+    found, firsts = numpy.unique(numbers, return_index=True)
+    bounds = [*firsts.tolist(), len(numbers)]
+    yield from zip(found.tolist(), bounds[:-1], bounds[1:], strict=True)
 
 
 def first_of_keys(batch: pyarrow.RecordBatch) -> Any:

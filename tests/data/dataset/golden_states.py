@@ -11,6 +11,7 @@ from pyspark.sql.types import VariantVal
 
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.storage import open_storage
+from state_store.data.embedded import EmbeddedStore
 from state_store.data.query import Query
 
 STATES = Path(__file__).resolve().parents[2] / "golden" / "states"
@@ -20,6 +21,15 @@ VERSIONS = range(1, 5)
 def checkpoint(name: str, directory: Path) -> Path:
     """Return a copy of the checkpoint, in which leases can be written."""
     return Path(shutil.copytree(STATES / name, directory / name))
+
+
+def stored(directory: str) -> list[dict[bytes, bytes]]:
+    """Return the keys and values of each partition, as the store has them."""
+    found = []
+    for key, version in sorted(Query.open(directory).committed().items()):
+        with EmbeddedStore.open(f"{directory}/{key.path}", version=version) as store:
+            found.append(dict(store.scan()))
+    return found
 
 
 def expected(name: str, version: int) -> list[dict[str, Any]]:

@@ -12,25 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import state_store
-from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown, stored
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
 from state_store.data.dataset.columns import _typed
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.embedded import EmbeddedStore
-from state_store.data.query import Query
 from state_store.errors import MissingError, OptionError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
-
-
-def stored(directory: str) -> list[dict[bytes, bytes]]:
-    """Return the keys and values of each partition, as the store has them."""
-    found = []
-    for key, version in sorted(Query.open(directory).committed().items()):
-        with EmbeddedStore.open(f"{directory}/{key.path}", version=version) as store:
-            found.append(dict(store.scan()))
-    return found
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ import shutil
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import quick_java
-from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown, stored
 
 import state_store
 from state_store.cli.main import main
+from state_store.data import jobs
 from state_store.data.dataset.rewriting import copying as repartition_module
 from state_store.data.dataset.rewriting import store_writer
 from state_store.data.jobs import Threads, on_stores, workers
@@ -264,6 +266,37 @@ def test_rows_of_a_data_frame_are_imported_as_those_of_a_table(spark, tmp_path):
         with state_store.open(target) as state:
             found.append(in_order(map(shown, state.to_arrow().to_pylist())))
     assert found[0] == found[1] and len(found[0]) == rows.num_rows
+    assert state_store.verify(targets[1], leave_result=False).ok
+
+
+@pytest.mark.tier("more")
+def test_rows_of_every_type_are_the_same_after_a_shuffle(spark, tmp_path):
+    source, target = str(checkpoint("types", tmp_path)), str(tmp_path / "target")
+    rows = state_store.export(source, tmp_path / "exported")
+    assert state_store.import_state(source, tmp_path / "exported", target, spark=spark).rows == rows > 5
+    assert stored(target) == stored(source)
+
+
+@pytest.mark.tier("more")
+def test_many_rows_of_a_data_frame_come_in_small_batches(spark, tmp_path):
+    """Rows may be large, and the heap of an executor small: Spark's own batches have 10,000 rows."""
+    source = str(checkpoint("flights", tmp_path))
+    first = state_store.show(source).slice(0, 1).drop_columns(["partition_id", "carrier"]).to_pylist()[0]
+    rows = pa.Table.from_pylist(
+        [{"carrier": f"C{number}", **first, "flights": number} for number in range(5000)],
+        state_store.show(source).drop_columns("partition_id").schema,
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    frame = spark.read.parquet(str(tmp_path / "rows.parquet")).repartition(2)
+    usual = spark.conf.get(jobs._BATCH_ROWS_NAME)
+    batches, schema = jobs._arrow_batches(frame)
+    sizes = batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).collect()
+    assert sum(sizes) == 5000 and len(sizes) > 2 and max(sizes) <= jobs._BATCH_ROWS
+    assert spark.conf.get(jobs._BATCH_ROWS_NAME) == usual
+    targets = [str(tmp_path / "alone"), str(tmp_path / "by-spark")]
+    for target, given in zip(targets, (rows, frame), strict=True):
+        assert state_store.import_state(source, given, target).rows == 5000
+    assert stored(targets[0]) == stored(targets[1])
     assert state_store.verify(targets[1], leave_result=False).ok
 
 

@@ -95,7 +95,9 @@ def test_output_state_and_timers_equal_those_of_rocksdb(
 
 def write_anew(flow: Flow) -> None:
     """Write the checkpoint with other partitions, and import the exported rows of variables."""
-    before, moved, filled = (str(flow.checkpoint) + end for end in ("", "-moved", "-filled"))
+    before, moved, filled, shuffled = (
+        str(flow.checkpoint) + end for end in ("", "-moved", "-filled", "-shuffled")
+    )
     repartition(before, moved, 4)
     taken = {}
     for name in (*VARIABLES, *WITH_TTL, "timers"):
@@ -105,6 +107,13 @@ def write_anew(flow: Flow) -> None:
             assert rows and (name in LISTS or all(state.get(_key_of(state, row)) == row for row in rows))
     import_state(moved, taken, filled)
     assert raw(filled) == raw(moved)
+    frames = {
+        name: flow.spark.createDataFrame(table.drop_columns("partition_id"))
+        for name, table in taken.items()
+        if name not in LISTS
+    }
+    import_state(moved, frames, shuffled)
+    assert raw(shuffled) == raw(moved)
     for name in everything(before):
         assert contents(filled, name) == contents(moved, name), name
         assert without_place(filled, name) == without_place(before, name), name

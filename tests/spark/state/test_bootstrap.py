@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import late_workers
 import maven_jars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dataset.golden_states import in_order
 from minis3 import S3Server
@@ -124,6 +125,24 @@ def test_a_stateful_function_continues_from_rows(spark, tmp_path):
     assert rows_of(flow.checkpoint) >= {("z", 2, 7)}
     with pytest.raises(ConflictError, match="is not empty"):
         state_store.bootstrap(writer, str(flow.checkpoint), table())
+
+
+@pytest.mark.parametrize("is_frame", [True, False])
+def test_executors_write_the_state_of_a_data_frame_or_of_files(spark, tmp_path, is_frame):
+    flow = Flow(spark, tmp_path, counted)
+    flow.feed([("a", 1), ("c", 3)])
+    writer = writer_of(flow)
+    if is_frame:
+        frame = spark.createDataFrame(INITIAL, "key string, n int, total long").repartition(2)
+        done = state_store.bootstrap(writer, str(flow.checkpoint), frame)
+    else:
+        pq.write_table(table(), tmp_path / "rows.parquet")
+        done = state_store.bootstrap(writer, flow.checkpoint, tmp_path / "rows.parquet", spark=spark)
+    assert (done.version, done.rows) == (1, len(INITIAL))
+    assert rows_of(flow.checkpoint) == set(INITIAL)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert rows_of(flow.checkpoint) == {("a", 101, 1001), ("b", 7, 70), ("c", 1, 3), ("z", 1, 5)}
+    assert state_store.verify(flow.checkpoint, leave_result=False).ok
 
 
 @pytest.mark.release("4.2", "4.3")

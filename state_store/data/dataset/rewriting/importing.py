@@ -394,6 +394,7 @@ def bootstrap(
     store: str | None = None,
     *,
     start: Start = lambda writer: writer.start(),
+    spark: Any = None,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Rewritten:
@@ -416,6 +417,7 @@ def bootstrap(
         store: the store that the rows are of. Default: as for `open`.
         start: starts the query and returns it, if not by `writer.start()`: for example `lambda writer:
             writer.toTable("t")`.
+        spark: as for `import_state`; the session of the writer, for example.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks, randomness and threads.
 
@@ -431,12 +433,13 @@ def bootstrap(
             option="writer",
         )
     require_arrow()
+    workers(spark)  # refuses what is not a session
     with new_checkpoint("bootstrap", None, checkpoint) as (storage, location):
         scratch = f"{SCRATCH_PREFIX}{runtime.unique(4)}"
         try:
             _run_first_batch(writer, storage, f"{location}/{scratch}", scratch, start, runtime)
             query = Query.open(f"{location}/{scratch}/query")
-            replacements = replacements_of(query, rows, operator, store)
+            replacements = replacements_of(query, rows, operator, store, spark)
             return write_imported(query, replacements, storage, location, progress=progress, runtime=runtime)
         finally:
             writer.option("checkpointLocation", location).trigger(processingTime="0 seconds")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.data.rows.batches import KEY, Targets, gathered, tallied
+from state_store.data.rows.batches import KEY, Targets, gathered, runs_of, tallied
 
 if TYPE_CHECKING:
     import pyarrow
@@ -125,10 +125,8 @@ class SortedSpool:
         rows = max(1, _CHUNK_BYTES * len(batch) // max(1, batch.nbytes))
         order = _order(batch[KEY])
         order = order[numpy.argsort(targets[order], kind="stable")]
-        numbers, firsts = numpy.unique(targets[order], return_index=True)
-        ends = [*firsts[1:].tolist(), len(order)]
         self._file.seek(0, 2)
-        for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True):
+        for number, first, end in runs_of(targets[order]):
             self._write_run(number, batch, order[first:end], rows)
 
     def _write_run(self, partition: int, batch: pyarrow.RecordBatch, order: Any, rows: int) -> None:
