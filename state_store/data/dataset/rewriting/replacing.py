@@ -302,13 +302,14 @@ class Replaced:
         """Close the file."""
         self._spool.close()
 
-    def size(self, partition: int) -> tuple[int, int] | None:
-        """Return the rows of a partition and their bytes, if `records` are those rows in order; else None.
+    @property
+    def is_direct(self) -> bool:
+        """True if Spark has no other rows than those that were added, and `records` yields them in order."""
+        replacement = self.replacement
+        return not (replacement.view.is_side or replacement.view.is_list or replacement.derived.views)
 
-        That is so if nothing is derived from them, and each has a key of its own.
-        """
-        if self.replacement.view.is_side or self.replacement.view.is_list or self.replacement.derived.views:
-            return None
+    def size(self, partition: int) -> tuple[int, int]:
+        """Return the number of the rows that were added to a partition, and their bytes."""
         return self._spool.rows[partition], self._spool.sizes[partition]
 
     def records(self, store: str, family: str, partition: int) -> Iterator[pyarrow.RecordBatch]:

@@ -321,11 +321,11 @@ class StoreWriter:
         if len(self._views) != 1 or replacements.keys() != self._views.keys():
             return None
         ((family, replacing),) = replacements.items()
-        sizes = {number: replacing.size(number) for number in self._piece.targets}
-        if None in sizes.values():
+        if not replacing.is_direct:
             return None
         id_ = self._adopted_new(family)
-        for number, (count, size_bytes) in sizes.items():
+        for number in self._piece.targets:
+            count, size_bytes = replacing.size(number)
             self._counts[number][id_] = count
             self._bytes[number] = size_bytes + count * FAMILY_BYTES
         return lambda number: (
