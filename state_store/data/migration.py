@@ -465,8 +465,8 @@ class _Migration:
             receipts = Receipts(location)
             copy = _TaskCopy(self._query, self._request(), location, receipts, threads, memory)
             keys = [*self._versions]
-            # One task a core, since each starts a JVM, whose compilers have to warm up: of eight stores with 2
-            # million rows four tasks a core took three times the processor time. A repeated task copies only
+            # A task for each core, as each starts a JVM, which has to warm up: of eight stores with 2 million
+            # rows four tasks a core took three times the processor time. One that is repeated copies only
             # stores that are not there yet.
             count = min(len(keys), tasks.parallelism)
             with self._stopped.during():
