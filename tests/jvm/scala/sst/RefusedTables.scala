@@ -151,6 +151,13 @@ object RefusedTables {
     finally reader.close()
   }
 
+  /** Looks for a key that is longer than the file from a place on, and begins with all of that. */
+  private def seekAll(place: Int)(table: SstTable): Unit = {
+    val cursor = new SstCursor(table)
+    try cursor.seek(Files.readAllBytes(table.file.toPath).drop(place) ++ new Array[Byte](100))
+    finally cursor.close()
+  }
+
   private def nothing(table: SstTable): Unit = ()
 
   /**
@@ -203,7 +210,8 @@ object RefusedTables {
     Case("ranges", MadeTable(properties = Map("rocksdb.num.range-deletions" -> varint(1))), "range deletions", nothing),
     Case("comparator", MadeTable(properties = Map("rocksdb.comparator" -> key("reverse"))), "comparator is reverse",
       nothing),
-    Case("dictionary", MadeTable(metadata = Seq(SstFormat.dictionaryName -> MadeBlock(new Array[Byte](8)))), "dictionary",
+    Case("dictionary", MadeTable(metadata = Seq(SstFormat.dictionaryName -> MadeBlock(new Array[Byte](8)))),
+      "dictionary",
       nothing),
     Case("cut", MadeTable(change = content => content.take(20) ++ content.takeRight(53)), "outside the file", nothing))
 
@@ -233,21 +241,31 @@ object RefusedTables {
 
   private val indexes = Seq(
     Case("count", MadeTable(properties = Map("rocksdb.num.data.blocks" -> varint(4))), "restart intervals", nothing),
-    Case("negative count", MadeTable(properties = Map("rocksdb.num.data.blocks" -> varint(-1)),
-      index = places => MadeBlock(block(indexEntries(places), count = Some(-1)))), indexReason, nothing),
-    Case("count beyond", MadeTable(properties = Map("rocksdb.num.data.blocks" -> varint(1 << 20)),
-      index = places => MadeBlock(block(indexEntries(places), count = Some(1 << 20)))), indexReason, nothing),
-    Case("restart", MadeTable(index = places =>
-      MadeBlock(block(indexEntries(places), restarts = Some(Seq(0, 1, 10))))), indexReason, nothing),
-    Case("restart beyond", MadeTable(index = places =>
-      MadeBlock(block(indexEntries(places).take(2), restarts = Some(Seq(0, 5, 10))))), indexReason, nothing),
+    Case("negative count",
+      MadeTable(properties = Map("rocksdb.num.data.blocks" -> varint(-1)),
+        index = places => MadeBlock(block(indexEntries(places), count = Some(-1)))),
+      indexReason, nothing),
+    Case("count beyond",
+      MadeTable(properties = Map("rocksdb.num.data.blocks" -> varint(1 << 20)),
+        index = places => MadeBlock(block(indexEntries(places), count = Some(1 << 20)))),
+      indexReason, nothing),
+    Case("restart",
+      MadeTable(index = places =>
+        MadeBlock(block(indexEntries(places), restarts = Some(Seq(0, 1, 10))))),
+      indexReason, nothing),
+    Case("restart beyond",
+      MadeTable(index = places =>
+        MadeBlock(block(indexEntries(places).take(2), restarts = Some(Seq(0, 5, 10))))),
+      indexReason, nothing),
     Case("shared", withIndex(entries => entries.init :+ (1.toByte +: entries.last.drop(1))), indexReason, nothing),
     Case("key beyond", withIndex(_.map(entry => 0.toByte +: (varint(1 << 20) ++ entry.drop(2)))), indexReason, nothing),
     Case("key without footer", withIndex(identity).copy(properties = Map("rocksdb.index.key.is.user.key" -> varint(0))),
       indexReason, nothing),
     Case("block twice", withIndex(entries => entries.head +: entries.init), indexReason, nothing),
-    Case("more entries than restarts", MadeTable(index = places =>
-      MadeBlock(block(indexEntries(places) :+ Array[Byte](0, 0, 0), restarts = Some(Seq(0, 5, 10))))), indexReason,
+    Case("more entries than restarts",
+      MadeTable(index = places =>
+        MadeBlock(block(indexEntries(places) :+ Array[Byte](0, 0, 0), restarts = Some(Seq(0, 5, 10))))),
+      indexReason,
       nothing),
     Case("block beyond", withIndex(_.init :+ (Array[Byte](0, 1, 'f') ++ varint(1 << 20) ++ varint(9))),
       "outside the file", nothing))
@@ -263,8 +281,9 @@ object RefusedTables {
     Case("shared of 42 bits", lengths(longVarint(0, 6), varint(10), varint(5)), changedReason, scan, find("ab")),
     Case("rest of 42 bits", lengths(varint(0), longVarint(10, 6), varint(5)), changedReason, scan, find("ab")),
     Case("value of 42 bits", lengths(varint(0), varint(10), longVarint(5, 6)), changedReason, scan, find("ab")),
-    Case("kind", withData(block(Seq(entry(0, inside("a", kind = 2), key("value"))))), "neither a value", scan, find(
-      "a")))
+    Case("kind", withData(block(Seq(entry(0, inside("a", kind = 2), key("value"))))), "neither a value", scan,
+      find(
+        "a")))
 
   private val all = Seq[Read](scan, seek("b"), find("b"))
 
@@ -275,13 +294,16 @@ object RefusedTables {
     Case("begin", withData(block(rows("a", "b"), restarts = Some(Seq(1)))), changedReason, all: _*),
     Case("beyond", withData(block(rows("a", "b"), restarts = Some(Seq(0, 1 << 20)))), changedReason, seek("b"),
       find("b")),
-    Case("key is shorter than its footer", withData(block(
+    Case("key is shorter than its footer",
+      withData(block(
         Seq(entry(0, inside("a"), key("value")), entry(0, inside("b").take(7), key("value"))), every = 1)),
       changedReason, seek("b"), find("b")),
-    Case("key beyond", withData(block(
+    Case("key beyond",
+      withData(block(
         Seq(entry(0, inside("a"), key("value")),
-          entry(0, inside("b"), key("value"), Some(Seq(varint(0), varint(1 << 20), varint(5))))), every = 1)),
-      changedReason, seek("b"), find("b")))
+          entry(0, inside("b"), key("value"), Some(Seq(varint(0), varint(1 << 20), varint(5))))),
+        every = 1)),
+      changedReason, seek("b"), find("b"), seekAll(place = 17 + 5)))
 
   private val compressions = Seq(
     Case("unknown", withData(good, kind = 9), "unknown compression 9", all: _*),
@@ -361,7 +383,8 @@ private final class RefusedTables(directory: File) {
 
   def refuses(name: String, made: MadeTable, reason: String, reads: Seq[SstTable => Unit]): Unit = {
     val file = written(made)
-    for ((read, i) <- reads.zipWithIndex; (way, open) <- Seq[(String, () => SstTable)](
+    for ((read, i) <- reads.zipWithIndex;
+      (way, open) <- Seq[(String, () => SstTable)](
         "mapped" -> (() => SstTable.map(file)), "not mapped" -> (() => SstTable.read(file)))) {
       refused(s"$name, read $i, $way", reason)(withTable(open())(read))
     }
@@ -409,7 +432,8 @@ private final class RefusedTables(directory: File) {
         ("restart", restartsAt, fixed(1 << 20), looks),
         ("negative restart", restartsAt, fixed(-1), looks),
         ("length of a key", indexAt + 1, Array[Byte](127), looks),
-        ("negative length of a key", indexAt + 1, Array[Byte](-1, -1, -1, -1, 15), looks))
+        ("long length of a key", indexAt + 1, Array[Byte](-1, -1, -1, -1, 15), looks),
+        ("negative length of a key", indexAt + 1, varint(-1), looks))
       (way, read) <- reads
     } withTable(SstTable.map(file)) { table =>
       put(at, bytes)
@@ -443,15 +467,17 @@ private final class RefusedTables(directory: File) {
   /** Filters of kinds that this reader does not know exclude no key. */
   def asksNoOtherFilter(): Unit = {
     val empty = new Array[Byte](64)
-    def excludes(filter: Array[Byte]): Boolean =
-      withTable(SstTable.map(written(MadeTable(metadata = Seq(SstFormat.filterName -> MadeBlock(filter)))))) { table =>
-        !table.mayContain(KeyHash.of(key("a")))
-      }
+    def excludes(filter: Array[Byte], kind: Byte = SstFormat.uncompressed): Boolean = {
+      val made = MadeTable(metadata = Seq(SstFormat.filterName -> MadeBlock(filter, kind = kind)))
+      withTable(SstTable.map(written(made)))(table => !table.mayContain(KeyHash.of(key("a"))))
+    }
     expect(excludes(empty ++ Array[Byte](-1, 0, 6, 0, 0)), "an empty filter lets keys pass")
     val others = Seq("ribbon" -> Array[Byte](-2, 0, 6, 0, 0), "another kind" -> Array[Byte](-1, 1, 6, 0, 0),
       "no probe" -> Array[Byte](-1, 0, 0, 0, 0), "31 probes" -> Array[Byte](-1, 0, 31, 0, 0),
       "longer lines" -> Array[Byte](-1, 0, 6 | 1 << 5, 0, 0))
     for ((name, end) <- others) expect(!excludes(empty ++ end), s"a filter excludes keys: $name")
     for (length <- Seq(4, 5, 20)) expect(!excludes(new Array[Byte](length)), s"a filter of $length bytes excludes keys")
+    val short = varint(4) ++ LZ4Factory.fastestInstance.fastCompressor.compress(new Array[Byte](4))
+    expect(!excludes(short, SstFormat.lz4), "a filter that is shorter than its end excludes keys")
   }
 }

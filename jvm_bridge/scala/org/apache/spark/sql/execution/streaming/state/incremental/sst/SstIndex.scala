@@ -173,7 +173,7 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
     var end = 0L
     var i = 0
     while (i < count) {
-      val isNext = entry.at == start + (OffHeap.getInt(null, restarts + 4L * i) & 0xffffffffL) && entry.at < restarts
+      val isNext = entry.at == start + (OffHeap.getInt(null, restarts + 4L * i) & 0xffffffffL)
       if (!isNext || entry.length() != 0) unreadable()
       val length = entry.length()
       if (valueLengths) entry.length()
@@ -258,7 +258,7 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
     var byte = OffHeap.getByte(null, at)
     var length = byte & 0x7f
     var shift = 7
-    while (byte < 0 && shift < 32) {
+    while (byte < 0) { // the restart that led here ends it at the latest
       at += 1
       byte = OffHeap.getByte(null, at)
       length |= (byte & 0x7f) << shift
@@ -266,7 +266,7 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
     }
     at += 1
     if (valueLengths) {
-      while (OffHeap.getByte(null, at) < 0 && at < restarts) at += 1
+      while (OffHeap.getByte(null, at) < 0) at += 1
       at += 1
     }
     if (length < keyFooter || length > restarts - at) table.changed(start)

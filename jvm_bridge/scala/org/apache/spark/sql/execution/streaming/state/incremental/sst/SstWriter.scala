@@ -412,11 +412,11 @@ private[sst] object SstFilter {
     val lines = (bytes - trailerBytes) / lineBytes
     if (lines > 0 && OffHeap.getByte(null, end - 5) == -1 && OffHeap.getByte(null, end - 4) == 0) {
       val probes = OffHeap.getByte(null, end - 3)
-      if (probes >= 0 && probes <= mostProbes) new SstFilter(start, lines, probes) else none
+      if (probes <= mostProbes) new SstFilter(start, lines, probes) else none
     } else none
   }
 
-  /** RocksDB's filters ask no more; a larger number, or a negative one, says that lines are longer. */
+  /** RocksDB's filters ask no more; a larger number says that lines are longer, a negative one makes no probe. */
   private val mostProbes = 30
 }
 
