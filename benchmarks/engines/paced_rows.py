@@ -41,8 +41,8 @@ def to_kafka(broker: str, topic: str, workload: str, keys: int) -> tuple[Callabl
     from confluent_kafka.admin import AdminClient, NewTopic
 
     kept = {"retention.ms": "-1"}  # by moments of events, which are long ago
-    made = AdminClient({"bootstrap.servers": broker}).create_topics([NewTopic(topic, 1, 1, config=kept)])
-    made[topic].result()
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.create_topics([NewTopic(topic, 1, 1, config=kept)])[topic].result()
     producer = Producer({"bootstrap.servers": broker, "linger.ms": 0, "queue.buffering.max.messages": 10**6})
 
     def send(numbers: range) -> None:

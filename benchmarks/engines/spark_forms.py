@@ -55,8 +55,7 @@ class Sessions(StatefulProcessor):
         new: list[tuple[float]] = []
         for row in sorted(rows, key=lambda row: row.ms):
             if last_ms is not None and row.ms > last_ms + GAP_MS:
-                self.events.appendList(new)
-                yield self._closed(key, last_ms)
+                yield self._closed(key, last_ms, new)
                 new = []
             new.append((row.v,))
             last_ms = row.ms
@@ -67,11 +66,11 @@ class Sessions(StatefulProcessor):
         self.handle.registerTimer(last_ms + GAP_MS)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        yield self._closed(key, self.last.get()[0])
+        yield self._closed(key, self.last.get()[0], [])
         self.last.clear()
 
-    def _closed(self, key: Any, last_ms: int) -> Row:
-        events = [event[0] for event in self.events.get()]
+    def _closed(self, key: Any, last_ms: int, new: list[tuple[float]]) -> Row:
+        events = [event[0] for event in (*self.events.get(), *new)]
         self.events.clear()
         return Row(k=key[0], c=len(events), t=sum(events), e=last_ms)
 
