@@ -42,7 +42,9 @@ def latency(name: str, size: tuple[int, int, int], broker: Broker | None = None)
                 pace += ["--listening", str(listening.fileno())]
             feeder = job.feeder(*pace, pass_fds=[listening.fileno()])
         try:
-            job.wait(job.start("--purpose", LATENCY, "--port", str(port)), job.batches + _PATIENCE_S)
+            process = job.start("--purpose", LATENCY, "--port", str(port))
+            job.wait_for(job.first, process)
+            job.wait(process, job.batches + _PATIENCE_S)
         except engine_job.TimedOutError:
             return {"keeps_up": False}
         finally:

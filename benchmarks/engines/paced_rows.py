@@ -21,7 +21,7 @@ from typing import Any
 from workloads import SESSIONS, add_rows, counter_row, session_row
 
 _TICK_S = 0.001
-_FIRST_RESULT_S = 120
+_FIRST_RESULT_S = 600
 
 
 def to_socket(listening: socket.socket) -> Callable[[range], None]:
