@@ -34,13 +34,10 @@ def latency(name: str, size: tuple[int, int, int], broker: Broker | None = None)
         broker: Kafka, if the form needs it.
     """
     with engine_job.job(name, COUNTER, size, broker) as job:
-        sent = job.root.with_name("sent")
-        pace = ["--rate", str(job.rows), "--after", str(job.first), "--sent", str(sent)]
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
-            if job.broker is None:
-                pace += ["--listening", str(listening.fileno())]
-            feeder = job.feeder(*pace, pass_fds=[listening.fileno()])
+            words = [] if job.broker else ["--listening", str(listening.fileno())]
+            feeder = job.paced(job.rows, *words, pass_fds=[listening.fileno()])
         try:
             process = job.start("--purpose", LATENCY, "--port", str(port))
             job.wait_for(job.first, process)
@@ -49,7 +46,7 @@ def latency(name: str, size: tuple[int, int, int], broker: Broker | None = None)
             return {"keeps_up": False}
         finally:
             kill(feeder)
-        return figures(waits_ms(sent, job.root / MOMENTS))
+        return figures(waits_ms(job.sent, job.root / MOMENTS))
 
 
 def waits_ms(sent: Path, moments: Path) -> list[float]:

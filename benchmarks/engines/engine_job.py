@@ -133,6 +133,7 @@ class Job:
             self._kafka = ["--broker", self.broker.address, "--topic", f"rows-{uuid.uuid4().hex}"]
         self._directory = directory
         self._log = directory / "log"
+        self.sent = directory / "sent"
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start the job with more words on its command line."""
@@ -160,6 +161,14 @@ class Job:
         command += ["--rows", str(self.rows * self.batches)]
         with open(self._log, "ab") as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **options)
+
+    def paced(self, rate: int, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start what sends the rows at a pace, after the first output, and notes the moments in `sent`."""
+        pace = ["--rate", str(rate), "--after", str(self.first), "--sent", str(self.sent)]
+        feeder = self.feeder(*pace, *words, **options)
+        if self.broker is not None:
+            self.wait_for(self.sent, feeder)  # then the topic is there
+        return feeder
 
     def load(self) -> None:
         """Send all rows to Kafka, if they come from there."""

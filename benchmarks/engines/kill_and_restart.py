@@ -8,6 +8,7 @@ than there are rows. The time from the first start to the first output is subtra
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -15,8 +16,8 @@ from benchmarks.engines import engine_job
 from benchmarks.engines.engine_job import Broker, kill
 from benchmarks.engines.workloads import COUNTER, OUTPUTS, last_of_counter
 
-BATCHES, BEFORE = 5, 3
-_WORDS = ("--purpose", OUTPUTS, "--checkpoint-s", "1", "--batch-s", "2")
+BATCHES, BEFORE, BATCH_S = 5, 3, 2
+_WORDS = ("--purpose", OUTPUTS, "--checkpoint-s", "1", "--batch-s", str(BATCH_S))
 
 
 def recovery(name: str, size: tuple[int, int], broker: Broker | None = None) -> dict[str, Any]:
@@ -27,8 +28,9 @@ def recovery(name: str, size: tuple[int, int], broker: Broker | None = None) -> 
         size: keys and rows of a batch.
         broker: Kafka, if the form needs it.
     """
-    with engine_job.job(name, COUNTER, (*size, BATCHES), broker) as job:
-        job.load()
+    with engine_job.job(name, COUNTER, (*size, BATCHES), broker) as job, contextlib.ExitStack() as fed:
+        if job.broker is not None:
+            fed.callback(kill, job.paced(job.rows // BATCH_S))
         begin = time.monotonic()
         process = job.start(*_WORDS)
         cold_s = job.wait_for(job.first, process) - begin

@@ -98,6 +98,8 @@ def main() -> None:
     producer = None
     if asked.broker:
         send, producer = to_kafka(asked.broker, asked.topic, asked.workload, asked.keys)
+        if asked.sent:
+            asked.sent.touch()  # the topic is there
     else:
         send = to_socket(socket.socket(fileno=asked.listening))
     if asked.rate:
