@@ -74,8 +74,9 @@ class _AllNumbers(FixedPartitionedSource[int, int]):
     def list_parts(self) -> list[str]:
         return ["all"]
 
-    def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> _Numbers:
-        return _Numbers(self._asked, resume_state)
+    def build_part(self, *where: Any) -> _Numbers:
+        *_names, resumed = where
+        return _Numbers(self._asked, resumed)
 
 
 class _Lines(StatelessSourcePartition[int]):
@@ -101,7 +102,7 @@ class _Arriving(DynamicSource[int]):
     def __init__(self, port: int) -> None:
         self._port = port
 
-    def build(self, step_id: str, worker_index: int, worker_count: int) -> _Lines:
+    def build(self, *_where: Any) -> _Lines:
         return _Lines(self._port)
 
 
