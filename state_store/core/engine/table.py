@@ -61,9 +61,12 @@ class Footer(NamedTuple):
 
 
 def footer_of(end: bytes) -> Footer | None:
-    """Return the footer of a file, of its last bytes; None if they are not those of a table."""
+    """Return the footer of a file, of its last bytes; None if they are not those of a table.
+
+    Raises as `varint_at` does.
+    """
     footer = end[-FOOTER_BYTES:]
-    if len(footer) < FOOTER_BYTES or int.from_bytes(footer[-8:], "little") != MAGIC:
+    if int.from_bytes(footer[-8:], "little") != MAGIC:
         return None
     metaindex, at = handle_at(footer, 1)
     index, _ = handle_at(footer, at)
@@ -77,10 +80,10 @@ def entries_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         IndexError: If the block ends too early, or has no restarts there.
         ValueError: If a number has more than 64 bits.
     """
-    if len(block) < 4:
-        raise IndexError("a block has less than 4 bytes")
     restarts = int.from_bytes(block[-4:], "little")
     end, at, key = len(block) - 4 - 4 * restarts, 0, b""
+    if end < 0:
+        raise IndexError("a block has more restarts than bytes")
     while at < end:
         shared, at = varint_at(block, at)
         fresh, at = varint_at(block, at)
@@ -201,8 +204,8 @@ def number_of_records(path: Path) -> int:
     if not path.stat().st_size:
         raise DamagedError.of(path, "it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        footer = footer_of(data[-FOOTER_BYTES:])
         try:
+            footer = footer_of(data[-FOOTER_BYTES:])
             if footer is not None:
                 return varint_at(_properties(data, *footer.metaindex)[_RECORDS], 0)[0]
         except (IndexError, KeyError, ValueError) as error:

@@ -74,8 +74,13 @@ def handle(offset: int, size: int) -> bytes:
     return varint(offset) + varint(size)
 
 
+META = entry(META_KEY + bytes([PUT]) + bytes(7), b"record")
+
+
 def good_data() -> list[bytes]:
-    return [block([entry(key(NAMES[at]), b"1"), entry(key(NAMES[at + 1]), b"2")]) for at in range(0, 6, 2)]
+    """Return the blocks of a delta: without its last record a reader would refuse it anyway."""
+    rows = [entry(key(name), b"12"[at % 2 : at % 2 + 1]) for at, name in enumerate(NAMES)]
+    return [block(rows[:2]), block(rows[2:4]), block([*rows[4:], META])]
 
 
 @dataclass
@@ -152,9 +157,6 @@ PACKED = LZ4.compress(good_data()[0], asbytes=True)
 ENTRIES = {
     "shared-too-much": with_second(varint(12) + varint(11) + varint(1)),
     "shared-by-the-first": with_data(block([entry(key(NAMES[0]), b"1", shared=1)])),
-    "shared-at-a-restart": with_data(
-        block([entry(key(NAMES[0]), b"1"), entry(key(NAMES[1])[2:], b"2", shared=2)])
-    ),
     "rest-beyond": with_second(varint(0) + varint(1 << 20) + varint(1)),
     "value-beyond": with_second(varint(0) + varint(11) + varint(1 << 20)),
     "value-in-the-restarts": with_second(varint(0) + varint(11) + varint(3)),
@@ -167,7 +169,15 @@ RESTARTS = {
     "as-many-as-a-number-has": with_data(good_data()[0][:-4] + b"\xff" * 4),
     "no-room": with_data(b"\0\0"),
 }
+THIRD_AT = sum(len(content) + 5 for content in good_data()[:2])
+LONG_HANDLE = varint(THIRD_AT, 7) + varint(len(good_data()[2]))
 ONLY_PAGES = {
+    "shared-at-a-restart": with_data(
+        block([entry(key(NAMES[0]), b"1"), entry(key(NAMES[1])[2:], b"2", shared=2)])
+    ),
+    "number-of-49-bits": Table(
+        index=lambda entries: block([*entries[:2], varint(0) + varint(3) + START + b"f" + LONG_HANDLE])
+    ),
     "begins-late": with_data(block([entry(key(NAMES[0]), b"1"), entry(key(NAMES[1]), b"2")], [15])),
     "before-the-one-before": with_data(block([entry(key(name), b"1") for name in NAMES[:3]], [0, 30, 15])),
     "beyond": with_data(block([entry(key(name), b"1") for name in NAMES[:3]], [0, 1 << 20, 30])),
@@ -181,12 +191,16 @@ COMPRESSED = {
 }
 INDEXES = {
     "count-beyond": Table(index=lambda entries: block(entries, count=1 << 20)),
+    "count-beyond-its-bytes": Table(
+        data=[block([entry(key(NAMES[0]), b"1"), META])], index=lambda entries: block(entries, count=4)
+    ),
     "restart-beyond": Table(index=lambda entries: block(entries, [0, 7, 1 << 20])),
     "block-beyond": Table(
         index=lambda entries: block(
             [*entries[:2], varint(0) + varint(3) + START + b"f" + handle(1 << 20, 30)]
         )
     ),
+    "no-entry": Table(index=lambda entries: block([])),
     "magic": Table(magic=MAGIC + 1),
     "index-beyond": Table(handles=handle(0, 10) + handle(1 << 20, 30)),
     "number-of-80-bits": Table(handles=varint(0, 12) + varint(10) + handle(0, 10)),
@@ -223,8 +237,7 @@ def test_tables_without_a_wrong_number_are_read(tmp_path):
         expected = {START + bytes([name]): b"12"[at % 2 : at % 2 + 1] for at, name in enumerate(NAMES)}
         (found,) = read_pages(path)
         assert dict(zip(*found, strict=True)) == expected
-        with pytest.raises(DamagedError, match="lacks the reserved record"):
-            read_all(path)
+        assert dict(read_all(path)) == expected
         assert number_of_records(path) == 6
         assert key_bounds(path) == (START + b"a", START + b"f")
         assert [entry.separator for entry in blocks(mapped(path), path)] == [
@@ -266,17 +279,15 @@ def test_files_that_are_no_tables_are_refused(tmp_path, content):
 
 def test_the_reserved_record_is_the_last(tmp_path):
     """A record after it would be lost: readers end there."""
-    meta = entry(META_KEY + bytes([PUT]) + bytes(7), b"record")
-    last = written(
-        tmp_path / "last.sst", Table(data=[*good_data()[:2], block([entry(key(NAMES[4]), b"1"), meta])])
-    )
+    last = written(tmp_path / "last.sst", Table())
     assert read_metadata(last) == b"record"
-    assert len(read_all(last)) == 5
-    other = written(
-        tmp_path / "other.sst", Table(data=[*good_data()[:2], block([meta, entry(key(NAMES[4]), b"1")])])
-    )
+    for number, rest in enumerate([[META, entry(key(NAMES[4]), b"1")], [entry(key(NAMES[4]), b"1")], []]):
+        other = written(tmp_path / f"{number}.sst", Table(data=[*good_data()[:2], block(rest)]))
+        with pytest.raises(DamagedError, match="lacks the reserved record"):
+            read_metadata(other)
+    without = written(tmp_path / "without.sst", Table(data=good_data()[:2]))
     with pytest.raises(DamagedError, match="lacks the reserved record"):
-        read_metadata(other)
+        read_all(without)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +320,15 @@ def test_bounds_of_keys_out_of_order_are_no_bounds(tmp_path, data):
 def test_a_table_without_a_number_of_records_has_none(tmp_path, table):
     with pytest.raises(DamagedError, match="properties cannot be read"):
         number_of_records(written(tmp_path / "a.sst", table))
+
+
+@pytest.mark.parametrize("content", [bytes(20), b"\1" + bytes([0x80] * 44)], ids=["short", "numbers"])
+def test_a_footer_that_cannot_be_read_is_damage(tmp_path, content):
+    path = tmp_path / "a.sst"
+    path.write_bytes(content + MAGIC.to_bytes(8, "little"))
+    for reader in (*READERS.values(), number_of_records, read_metadata, key_bounds):
+        with pytest.raises(DamagedError):
+            reader(path)
 
 
 def test_numbers_have_64_bits():
