@@ -267,15 +267,15 @@ class SparkTasks:
 
             def to_pairs(source: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
                 table = bisect.bisect_right(before, source)
-                found = (_batch_of(blob, schemas[table]) for blob in blobs)
-                sent = _counted(partitions, source, _encoded(table, found, encoders[table]))
+                of_table = (_batch_of(blob, schemas[table]) for blob in blobs)
+                sent = _counted(partitions, source, _encoded(table, of_table, encoders[table]))
                 for partition, rows in sent:
                     yield partition.to_bytes(_NUMBER_BYTES, "big")
                     yield _packed(*rows)
 
             def of_partition(number: int, blobs: Iterator[bytes]) -> Iterator[Any]:
-                came = (_unpacked(blob, row_schemas) for blob in blobs)
-                return iter([task((number, all_rows(came, number, sources)))])
+                pieces = (_unpacked(blob, row_schemas) for blob in blobs)
+                return iter([task((number, all_rows(pieces, number, sources)))])
 
             rows = self._context.union([rdd for rdd, _ in batches])
             return _shuffled(rows, to_pairs, partitions).mapPartitionsWithIndex(of_partition)
@@ -364,7 +364,7 @@ def _arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pyarrow.Schema]:
     usual = str(conf.get(_BATCH_ROWS_NAME, "10000"))
     conf.set(_BATCH_ROWS_NAME, str(_BATCH_ROWS if int(usual) <= 0 else min(int(usual), _BATCH_ROWS)))
     try:
-        batches = frame._jdf.toArrowBatchRdd().toJavaRDD()  # type: ignore[operator]
+        batches = frame._jdf.toArrowBatchRdd().toJavaRDD()
     finally:
         conf.set(_BATCH_ROWS_NAME, usual)
     return RDD(batches, frame.sparkSession.sparkContext, NoOpSerializer()), schema
@@ -386,9 +386,9 @@ def _shuffled(rdd: RDD[bytes], to_pairs: Any, partitions: int) -> RDD[bytes]:
 
     context = rdd.context
     sent = rdd.mapPartitionsWithIndex(to_pairs, preservesPartitioning=True)
-    sent._bypass_serializer = True  # type: ignore[attr-defined]
+    sent._bypass_serializer = True
     jvm: Any = context._jvm
-    in_pairs = jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()  # type: ignore[operator]
+    in_pairs = jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()
     placed = in_pairs.partitionBy(jvm.PythonPartitioner(partitions, id(portable_hash)))
     return RDD(jvm.PythonRDD.valueOfPair(placed), context, NoOpSerializer())
 

@@ -716,7 +716,7 @@ class GroupCaller:
 
 
 class _StateChanges:
-    """What the function did to the states of a call's groups, taken as soon as each group has ended."""
+    """Changes to the states of a call's groups, taken as soon as each group has ended."""
 
     def __init__(self, schema: RowSchema, call: Call) -> None:
         self._schema = schema

@@ -295,7 +295,7 @@ class Elsewhere(Threads):
     """Tasks of a job, one after the other, in this process; their work is pickled as for another one."""
 
     are_elsewhere = True
-    parallelism = 1
+    parallelism = 2
 
     def run(self, work, items, **how):
         is_value = isinstance(work, TASK_COPY)

@@ -1,4 +1,4 @@
-"""What waits in the worker between a processor and the JVM: rows of input, cut into groups, and of output."""
+"""Rows that wait in the worker beside the JVM: those of input, which are cut into groups, and of output."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_output_is_what_the_processor_gave_in_its_order(
 ) -> None:
     """Groups of rows of any kind, each changed after its group, come out as they were, in few batches."""
     groups = data.draw(st.lists(st.lists(rows, max_size=4), max_size=5))
-    most = data.draw(st.integers(1, 6))
+    limit = data.draw(st.integers(1, 6))
     output = RowOutput(schema)
-    output._max_values = most * len(schema.names)
+    output._max_values = limit * len(schema.names)
     expected = [row.asDict(True) for group in groups for row in group]
     expected = [{name: _taken(row.get(name)) for name in schema.names} for row in expected]
     batches = []
@@ -117,8 +117,8 @@ def test_neighbouring_rows_with_equal_keys_are_a_group(keys: list, offsets: list
 
 def test_keys_are_compared_by_arrow_if_all_are_numbers_or_texts() -> None:
     """Columns with a null, and floating numbers, are compared by Python."""
-    whole, text = pa.array([1, 1, 2]), pa.array(["a", "b", "b"])
-    assert processor_loop._starts([whole]) == [0, 2]
-    assert processor_loop._starts([whole, text]) == [0, 1, 2]
-    assert processor_loop._starts([whole, pa.array([1, None, 2])]) is None
+    numbers, text = pa.array([1, 1, 2]), pa.array(["a", "b", "b"])
+    assert processor_loop._starts([numbers]) == [0, 2]
+    assert processor_loop._starts([numbers, text]) == [0, 1, 2]
+    assert processor_loop._starts([numbers, pa.array([1, None, 2])]) is None
     assert processor_loop._starts([pa.array([1.0, 2.0, 2.0])]) is None
