@@ -192,7 +192,7 @@ COMPRESSED = {
 INDEXES = {
     "count-beyond": Table(index=lambda entries: block(entries, count=1 << 20)),
     "count-beyond-its-bytes": Table(
-        data=[block([entry(key(NAMES[0]), b"1"), META])], index=lambda entries: block(entries, count=4)
+        data=[block([entry(key(NAMES[0]), bytes(150)), META])], index=lambda entries: block(entries, count=4)
     ),
     "restart-beyond": Table(index=lambda entries: block(entries, [0, 7, 1 << 20])),
     "block-beyond": Table(
