@@ -202,12 +202,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--figures", **several, default=["speed"], help=", ".join(FIGURES))
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--rows-per-key", **numbers, default=[2, 20], help="in a batch; each by itself")
-    parser.add_argument(
-        "--batches", type=int, default=4, help="batches of a job, the first of which does not count"
-    )
+    parser.add_argument("--batches", type=int, default=4, help="batches; the first does not count")
     parser.add_argument("--rates", **numbers, default=[1000, 10_000], help="rows a second, for latency")
-    parser.add_argument("--seconds", type=int, default=20, help="seconds of rows, for latency")
-    parser.add_argument("--turns", type=int, default=1, help="turns of each form")
+    parser.add_argument("--seconds", type=int, default=20, help="time of the rows, for latency")
+    parser.add_argument("--turns", type=int, default=1, help="measurements of each size")
     asked = parser.parse_args(arguments)
     names = asked.engines or installed()
     if asked.quick:
