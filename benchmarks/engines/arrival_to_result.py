@@ -61,5 +61,5 @@ def figures(waits: list[float]) -> dict[str, Any]:
     percentiles = statistics.quantiles(counted, n=100)
     median, last = percentiles[49], statistics.median(counted[-len(counted) // 20 :])
     numbers = {"median_ms": median, "p99_ms": percentiles[98], "last_ms": last}
-    keeps_up = last < max(1000, 1.4 * median)
+    keeps_up = last < max(1000, 1.2 * median)
     return {"keeps_up": keeps_up, **{name: round(value, 1) for name, value in numbers.items()}}
