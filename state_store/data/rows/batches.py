@@ -99,7 +99,7 @@ def first_of_keys(batch: pyarrow.RecordBatch) -> Any:
     return numpy.concatenate([numpy.zeros(min(1, len(keys)), numpy.int64), numpy.flatnonzero(differs) + 1])
 
 
-def records_of(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[tuple[bytes, bytes | None]]:
+def records_of(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[tuple[bytes, Any]]:
     """Yield the keys and values of batches, one by one; None for a null."""
     for batch in batches:
         yield from zip(batch[KEY].to_pylist(), batch[VALUE].to_pylist(), strict=True)
