@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from state_store import __version__
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
@@ -411,9 +411,8 @@ class StoreWriter:
         key, progress = self._key(number), self._progress
         storage = open_storage(f"{self._location}/{key.path}")
         with closing(storage if progress is None else progress.metered(storage)) as metered:
-            records = records_of(_all_of(batches, expected, key, scratch))  # rows, which have values
-            rows = cast("Iterator[tuple[bytes, bytes]]", records)
-            written = self._stored(metered, rows, metadata, scratch, number)
+            records = records_of(_all_of(batches, expected, key, scratch))
+            written = self._stored(metered, records, metadata, scratch, number)
         written = self._receipts.claim(key, written)
         if progress is not None:
             progress.store_done()
