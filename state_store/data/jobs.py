@@ -267,15 +267,15 @@ class SparkTasks:
 
             def to_pairs(source: int, blobs: Iterator[bytes]) -> Iterator[bytes]:
                 table = bisect.bisect_right(before, source)
-                of_table = (_batch_of(blob, schemas[table]) for blob in blobs)
-                sent = _counted(partitions, source, _encoded(table, of_table, encoders[table]))
+                frames_rows = (_batch_of(blob, schemas[table]) for blob in blobs)
+                sent = _counted(partitions, source, _encoded(table, frames_rows, encoders[table]))
                 for partition, rows in sent:
                     yield partition.to_bytes(_NUMBER_BYTES, "big")
                     yield _packed(*rows)
 
             def of_partition(number: int, blobs: Iterator[bytes]) -> Iterator[Any]:
-                pieces = (_unpacked(blob, row_schemas) for blob in blobs)
-                return iter([task((number, all_rows(pieces, number, sources)))])
+                payloads = (_unpacked(blob, row_schemas) for blob in blobs)
+                return iter([task((number, all_rows(payloads, number, sources)))])
 
             rows = self._context.union([rdd for rdd, _ in batches])
             return _shuffled(rows, to_pairs, partitions).mapPartitionsWithIndex(of_partition)

@@ -84,9 +84,9 @@ def runs_of(numbers: Any) -> Iterator[tuple[int, int, int]]:
     """Yield each number of an ascending array with the place of its first one, and that after its last."""
     import numpy
 
-    distinct, firsts = numpy.unique(numbers, return_index=True)
+    different, firsts = numpy.unique(numbers, return_index=True)
     bounds = [*firsts.tolist(), len(numbers)]
-    yield from zip(distinct.tolist(), bounds[:-1], bounds[1:], strict=True)
+    yield from zip(different.tolist(), bounds[:-1], bounds[1:], strict=True)
 
 
 def first_of_keys(batch: pyarrow.RecordBatch) -> Any:

@@ -174,7 +174,7 @@ def test_rows_of_a_batch_go_each_to_its_partition_in_the_order_of_their_coming(t
 
 @pytest.mark.parametrize("step_bytes", [1, 2000, 1 << 20])
 def test_all_rows_of_a_key_come_in_one_batch(step_bytes, tmp_path, monkeypatch):
-    """The rows of a key are looked at together, of a list and of a side of a join."""
+    """The rows of a key of a list, or of a side of a join, are looked at together."""
     monkeypatch.setattr(spools, "_STEP_BYTES", step_bytes)
     monkeypatch.setattr(spools, "_CHUNK_BYTES", 300)
     rows = [(b"%03d" % (number * number % 97), b"%d" % number) for number in range(3000)]
