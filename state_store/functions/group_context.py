@@ -285,7 +285,9 @@ def older_struct(
     # Since 4.1 a column that Arrow cannot make at once is made with the type of its values, and then cast.
     casts = not pyspark.__version__.startswith("4.0.")
     rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name, arrow_cast=casts)
-    return rules._create_struct_array(frame, pa.struct(list(schema)))
+    in_utc = pa.struct([_zoned(field, "UTC") for field in schema])  # as Spark's errors name the types
+    struct, kind = rules._create_struct_array(frame, in_utc), pa.struct(list(schema))
+    return struct if in_utc == kind else struct.cast(kind)
 
 
 # ---- garbage collection ---------------------------------------------------------------------------------

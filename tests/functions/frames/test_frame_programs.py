@@ -90,9 +90,9 @@ def test_a_random_function_is_as_on_sparks_operator(spark, seed):
 
 @pytest.mark.tier("more")
 @pytest.mark.older(more=("4.1",), long=("4.2", "4.0"))
-@pytest.mark.parametrize("seed", [69, 40_027, 60_006, 60_060, 60_063])
+@pytest.mark.parametrize("seed", [69, 40_027, 60_006, 60_060, 60_063, 95_039])
 def test_a_random_function_that_once_differed_is_as_on_sparks_operator(spark, seed):
-    """A timeout beyond a long, and columns that Spark 4.1 casts after Arrow could not make them at once."""
+    """A timeout beyond a long, columns that Spark 4.1 casts as Arrow could not make them, types in errors."""
     check(spark, *case(seed))
 
 
