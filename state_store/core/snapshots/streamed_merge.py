@@ -84,7 +84,7 @@ from state_store.core.snapshots.merge import Laps, Merged, Published, publish_wr
 from state_store.core.snapshots.restore import LOOSE_DIRECTORY, Restored
 from state_store.core.storage.contract import Span, Storage
 from state_store.core.storage.local_disk import local_disk_errors
-from state_store.errors import DamagedError
+from state_store.errors import DamagedError, FormatError
 
 T = TypeVar("T")
 
@@ -274,8 +274,12 @@ class RowStream:
         start, end = offsets[last - 1], offsets[last]
         with (self._database.directory / newest.name).open("rb") as file:
             file.seek(start)
-            block = content_of(file.read(end - start), 0, end - start - TRAILER_BYTES)
-        return next((key[:-KEY_FOOTER_BYTES] for key, _ in entries_of(block)), b"")
+            content = file.read(end - start)
+        try:
+            block = content_of(content, 0, end - start - TRAILER_BYTES)
+            return next((key[:-KEY_FOOTER_BYTES] for key, _ in entries_of(block)), b"")
+        except (IndexError, ValueError, FormatError):  # RocksDB says so when it reads the block
+            return b""
 
     def _offsets_of(self, name: str) -> array[int]:
         """Return the offsets of a table's data blocks, and the end of the last."""
