@@ -383,7 +383,7 @@ class Tool(NamedTuple):
 
 TOOLS = (
     Tool("repartition", 2.2, 8, _HALVED),
-    Tool("import", 9.7, 12, 2 * SPOOL_RATIO + 1, memory_bytes=600 << 20),
+    Tool("import", 4.3, 13, 2 * SPOOL_RATIO + 1),
     Tool("verify", 0.75, 2.5, 1),
     Tool("export", 0.75, 4, 2),
     Tool("full", 0.55, 4.7, 2),

@@ -64,8 +64,12 @@ if TYPE_CHECKING:
 
 WRITER = f"incremental-state-store {__version__}"
 
-SPOOL_RATIO = 1.25
-"""Bytes of local disk for the rows of a piece, as a multiple of their bytes in files. Measured."""
+SPOOL_RATIO = 1.45
+"""Bytes of local disk for the rows of a piece, as a multiple of their bytes in files.
+
+Measured with keys of which 8 bytes differ: 1.01 with rows of 632 bytes in files, 1.23 to 1.42 with 24 to 62.
+Files have the common beginning of neighbouring keys once, so rows with longer ones take more.
+"""
 
 WRITING = DatabaseSettings(max_open_files=MAX_OPEN_FILES, keeps_indexes=False)
 
