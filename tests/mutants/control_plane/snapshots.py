@@ -21,13 +21,6 @@ MUTANTS = [
         _BY_BLOCKS,
     ),
     Mutant(
-        "a compressed block is taken for its content",
-        f"{_SNAPSHOTS}/streamed_merge.py",
-        "content_of(file.read(end - start), 0, end - start - TRAILER_BYTES)",
-        "file.read(end - start - TRAILER_BYTES)",
-        _STREAMED,
-    ),
-    Mutant(
         "any file of the same size is accepted",
         "state_store/core/files/transfer.py",
         " and hashlib.sha256(end).hexdigest() == wanted_file.tail_sha256\n",
