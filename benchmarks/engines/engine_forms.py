@@ -21,6 +21,7 @@ class Form:
         program: the module of this package that is the job.
         environment: the directory of its environment; None for that of this process.
         max_rows: the most rows of one of its batches, because it is slow.
+        max_batches: the most batches, for the same reason.
         workloads: those that it can run.
         needs_broker: its rows come from Kafka.
     """
@@ -28,6 +29,7 @@ class Form:
     program: str
     environment: str | None = None
     max_rows: int = 10**9
+    max_batches: int = 10**9
     workloads: tuple[str, ...] = BOTH
     needs_broker: bool = False
 
@@ -45,16 +47,18 @@ FORMS = {
     "processor": Form("on_spark"),
     "per_group": Form("on_spark"),
     "vectorized": Form("on_spark"),
-    "accelerate": Form("on_spark", max_rows=40_000, workloads=(FRAMES,)),
-    "spark-worker": Form("on_spark", max_rows=40_000),
-    "spark-frames": Form("on_spark", max_rows=20_000, workloads=(FRAMES,)),
+    "accelerate": Form("on_spark", max_rows=40_000, max_batches=8, workloads=(FRAMES,)),
+    "spark-worker": Form("on_spark", max_rows=40_000, max_batches=8),
+    "spark-frames": Form("on_spark", max_rows=20_000, max_batches=4, workloads=(FRAMES,)),
     "bytewax": Form("on_bytewax", ".venv-bytewax"),
     "bytewax-windows": Form("on_bytewax", ".venv-bytewax", max_rows=100_000, workloads=(SESSIONS,)),
-    "thread-rocksdb": Form("on_flink", ".venv-flink", max_rows=100_000),
-    "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000),
-    "process-rocksdb": Form("on_flink", ".venv-flink", max_rows=5_000),
-    "quix": Form("on_quix", ".venv-quix", max_rows=40_000, needs_broker=True),
-    "quix-partition": Form("on_quix", ".venv-quix", max_rows=5_000, workloads=(SESSIONS,), needs_broker=True),
+    "thread-rocksdb": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=16),
+    "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=16),
+    "process-rocksdb": Form("on_flink", ".venv-flink", max_rows=5_000, max_batches=8),
+    "quix": Form("on_quix", ".venv-quix", max_rows=40_000, max_batches=16, needs_broker=True),
+    "quix-partition": Form(
+        "on_quix", ".venv-quix", max_rows=5_000, max_batches=16, workloads=(SESSIONS,), needs_broker=True
+    ),
 }
 
 

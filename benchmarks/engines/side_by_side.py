@@ -1,19 +1,21 @@
 """Run the same stateful Python on several engines, in turns on one machine, and compare them.
 
     python -m benchmarks.engines.side_by_side --json OUT [--quick] [--keep] [--engines FORM,...]
-        [--workloads counter,frames,sessions] [--keys 20000] [--rows-per-key 2,20] [--batches 4] [--turns 1]
+        [--workloads counter,frames,sessions] [--keys 20000] [--rows-per-key 2,20] [--batches 16] [--turns 1]
         [--figures speed,recovery,latency] [--rates 1000,10000] [--seconds 20]
 
 Each engine runs in an environment of its own: `python scripts/environment.py flink bytewax quix` makes those
 of PyFlink, Bytewax and Quix Streams, beside which a Kafka runs. First each form runs small jobs whose outputs
 have to have the same checksum; `--quick` does that alone, with the forms on Spark.
 
-`speed` measures between the end of the first batch and that of the last, so that starting does not count:
-rows a second, CPU seconds of all processes of the job, the most memory that they had together (resident, so
-that shared pages count in each), and bytes that they gave the system to write; and the same of Kafka. An
-engine without batches leaves a mark after as many rows. There is one partition. Slow forms get fewer rows:
-the same number a key and batch, of fewer keys. `recovery` and `latency` are described in modules of
-their own. `--keep` puts the figures among those that pages are made of (`benchmarks/measured/engines.json`).
+`speed` measures the second half of a job, because a JVM compiles what it runs meanwhile and a streaming job
+runs for days: rows a second, CPU seconds of all processes of the job, and bytes that they gave the system to
+write; the same of Kafka; and CPU of the rest of the first half, without the first batch. Memory is the most
+that they had together in the whole job (resident, so that shared pages count in each). An engine without
+batches leaves a mark after as many rows. There is one partition. Slow forms get fewer rows, the same number a
+key and batch of fewer keys, and fewer batches, because each of theirs takes longer. `recovery` and `latency`
+are described in modules of their own. `--keep` puts the figures among those that pages are made of
+(`benchmarks/measured/engines.json`).
 """
 
 from __future__ import annotations
@@ -60,15 +62,18 @@ def speed(name: str, workload: str, size: tuple[int, int, int], broker: Broker |
         ends, peaks = _watch(job, process)
         if process.returncode or len(ends) < job.batches:
             raise job.failure(f"ended with {process.returncode} after {len(ends)} batches")
-    (begin, *before), (end, *after) = ends[0], ends[job.batches - 1]
-    counted = job.rows * (job.batches - 1)
+    warm = job.batches // 2
+    (_, cold, *_), (begin, *before), (end, *after) = ends[0], ends[warm - 1], ends[job.batches - 1]
+    counted = job.rows * (job.batches - warm)
     figures = {"rows_a_second": round(counted / (end - begin))}
     for prefix, first, last, peak in zip(("", "broker_"), before, after, peaks, strict=False):
         figures[f"{prefix}cpu_us_a_row"] = round((last.cpu_s - first.cpu_s) * 1e6 / counted, 2)
-        figures[f"{prefix}written_bytes_a_row"] = round(
-            (last.written_bytes - first.written_bytes) / counted, 1
-        )
+        written = (last.written_bytes - first.written_bytes) / counted
+        figures[f"{prefix}written_bytes_a_row"] = round(written, 1)
         figures[f"{prefix}peak_mb"] = round(peak / 1e6)
+    if warm > 1:
+        used_s = before[0].cpu_s - cold.cpu_s
+        figures["first_cpu_us_a_row"] = round(used_s * 1e6 / job.rows / (warm - 1), 2)
     return figures
 
 
@@ -114,8 +119,9 @@ def tasks(asked: argparse.Namespace, workload: str, name: str) -> Iterator[Task]
     form, facts = FORMS[name], {"form": name, "workload": workload, "asked_keys": asked.keys}
     for each in asked.rows_per_key if "speed" in asked.figures else ():
         keys, rows = form.fitting(asked.keys, each)
-        size = (keys, rows, asked.batches)
-        sizes = {"keys": keys, "rows": rows, "rows_a_key": each, "batches": asked.batches}
+        batches = min(asked.batches, form.max_batches)
+        size = (keys, rows, batches)
+        sizes = {"keys": keys, "rows": rows, "rows_a_key": each, "batches": batches}
         yield Task("runs", {**facts, **sizes}, speed, (workload, size))
     if workload == COUNTER and "recovery" in asked.figures:
         keys, rows = form.fitting(asked.keys, 2)
@@ -202,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--figures", **several, default=["speed"], help=", ".join(FIGURES))
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--rows-per-key", **numbers, default=[2, 20], help="in a batch; each by itself")
-    parser.add_argument("--batches", type=int, default=4, help="batches; the first does not count")
+    parser.add_argument("--batches", type=int, default=16, help="batches; the first half does not count")
     parser.add_argument("--rates", **numbers, default=[1000, 10_000], help="rows a second, for latency")
     parser.add_argument("--seconds", type=int, default=20, help="time of the rows, for latency")
     parser.add_argument("--turns", type=int, default=1, help="measurements of each size")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 from array import array
@@ -94,6 +95,26 @@ def test_a_slow_form_gets_fewer_keys_with_as_many_rows_each(tmp_path: Path) -> N
 def test_a_batch_may_have_a_part_of_the_keys() -> None:
     assert Form("quick").fitting(1000, 0.1) == (1000, 100)
     assert Form("slow", max_rows=50).fitting(1000, 0.1) == (500, 50)
+
+
+@pytest.mark.usefixtures("jobs")
+def test_the_second_half_of_a_job_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [(1.0, 10), (3.0, 18), (5.0, 26), (6.0, 28), (7.0, 30)]
+    usages = [(now_s, engine_job.Usage(cpu_s=cpu_s, written_bytes=cpu_s * 100)) for now_s, cpu_s in ends]
+    monkeypatch.setattr(side_by_side, "_watch", lambda job, process: (usages[1:], [7_000_000]))
+    assert side_by_side.speed("right", "counter", (10, 100, 4)) == {
+        "rows_a_second": 100,
+        "cpu_us_a_row": 20_000,
+        "first_cpu_us_a_row": 80_000,
+        "written_bytes_a_row": 2,
+        "peak_mb": 7,
+    }
+
+
+def test_a_slow_form_gets_fewer_batches() -> None:
+    asked = argparse.Namespace(keys=10, figures=["speed"], rows_per_key=[1], batches=16, rates=[])
+    (task,) = side_by_side.tasks(asked, "counter", "process-rocksdb")
+    assert (task.facts["batches"], task.words[1][2]) == (8, 8)
 
 
 @pytest.mark.usefixtures("jobs")
