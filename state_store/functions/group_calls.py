@@ -18,13 +18,15 @@ Keys and states are plain tuples, as in Spark's operator, so `value in key` asks
 from __future__ import annotations
 
 import array
+import bisect
 import collections
 import dataclasses
 import datetime
 import decimal
 import functools
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -158,15 +160,17 @@ class UnfitValueError(ValueError):
 class Codec:
     """A type of Spark: `arrow` is its Arrow type, with nulls allowed everywhere.
 
-    Values of the classes in `exact` are good as they are, those of `kinds` are made so by `own`.
+    Values of the classes in `exact` are good as they are, those of `kinds` are made so by `own`. The first of
+    `exact` is the usual one.
     """
 
     def __init__(
-        self, arrow: pa.DataType, spark: Any, exact: Iterable[type], kinds: tuple[type, ...]
+        self, arrow: pa.DataType, spark: Any, exact: Sequence[type], kinds: tuple[type, ...]
     ) -> None:
         self.arrow = arrow
         self.name = spark.simpleString()
         self.exact = frozenset(exact)
+        self.usual = next(iter(exact), None)
         self._kinds = kinds
 
     def values(self, column: pa.Array) -> list[Any]:
@@ -262,6 +266,8 @@ class Decimal(Codec):
 def plain(value: Any) -> Any:
     """Return the Python value of a scalar of numpy or pandas, and any other value as it is."""
     module = type(value).__module__
+    if module == "builtins":
+        return value
     if module.startswith("numpy"):
         return from_numpy(value) if isinstance(value, np.generic) else value
     if module.startswith("pandas"):
@@ -284,7 +290,7 @@ def from_numpy(value: np.generic | np.ndarray) -> Any:
     return value.tolist()
 
 
-def by_position(value: Any, names: list[str]) -> tuple[Any, ...]:
+def by_position(value: Any, names: list[str]) -> Sequence[Any]:
     """Return the values of a row or struct in the order of `names`.
 
     Tuples and lists have one for each name, in their order; a mapping may leave names out, which are `None`.
@@ -296,12 +302,12 @@ def by_position(value: Any, names: list[str]) -> tuple[Any, ...]:
         unknown = [key for key in value if key not in names]
         if unknown:
             raise UnfitValueError(f"{value!r} has {unknown[0]!r}, and the schema has only {names}")
-        return tuple(plain(value.get(name)) for name in names)
+        return tuple(map(value.get, names))
     if not isinstance(value, (tuple, list)):
         raise UnfitValueError(f"{value!r} is of type {type(value).__name__}, not a row")
     if len(value) != len(names):
         raise UnfitValueError(f"{value!r} has {len(value)} values, and the schema has {len(names)}: {names}")
-    return tuple(map(plain, value))
+    return value
 
 
 class _Struct(Codec):
@@ -347,6 +353,8 @@ class _List(Codec):
 
     def own(self, value: Any) -> list[Any]:
         items = super().own(from_numpy(value) if isinstance(value, np.ndarray) else value)
+        if self._element.exact.issuperset(map(type, items)):
+            return list(items)
         return [None if v is None else _own(self._element, v, self.name) for v in items]
 
     def column(self, values: list[Any]) -> pa.Array:
@@ -373,6 +381,10 @@ class _Map(Codec):
 
     def own(self, value: Any) -> dict[Any, Any]:
         pairs = super().own(value).items()
+        if self._key.exact.issuperset(map(type, value)) and self._item.exact.issuperset(
+            map(type, value.values())
+        ):
+            return dict(pairs)
         if any(k is None for k, _ in pairs):
             raise UnfitValueError(f"{value!r} has a key None, which a {self.name} cannot have")
         return {
@@ -503,50 +515,65 @@ class RowSchema:
         self._codecs: list[Codec] = [
             codec(f.dataType, a.type, zone) for f, a in zip(spark.fields, arrow, strict=True)
         ]
-        self._nullable = [f.nullable for f in spark.fields]
+        self._columns = [(c, f.name, f.nullable) for c, f in zip(self._codecs, spark.fields, strict=True)]
+        self._is_flat = all(part.exact for part in self._codecs)
         self._known_rows: set[type] = {tuple}
         self._known_values: set[tuple[type, ...]] = set()
+        self.is_usual = self._made_check()
+
+    def _made_check(self) -> Callable[[Any], bool]:
+        """Return a function that says if a row is known to be good as it is: all values are of usual classes.
+
+        It is made of the schema's columns, as dataclasses make theirs, because it is called for each row: it
+        takes half the time of looking the classes of a row up.
+        """
+        usual = [part.usual for part in self._codecs]
+        if None in usual:
+            return lambda row: False
+        tests = [f"len(row) == {len(usual)}", *(f"type(row[{i}]) is c{i}" for i in range(len(usual)))]
+        names = {f"c{i}": kind for i, kind in enumerate(usual)}
+        text = f"lambda row: type(row) in known and {' and '.join(tests)}"
+        check: Callable[[Any], bool] = eval(text, {"known": self._known_rows, **names})
+        return check
 
     def values(self, columns: list[Any]) -> list[list[Any]]:
         """Return the values of each of `columns` (arrays, chunked or not)."""
         return [c.values(_single(column)) for c, column in zip(self._codecs, columns, strict=True)]
 
-    def own(self, row: Any) -> tuple[Any, ...]:
-        """Return `row` checked, as a tuple of values that the user's function cannot change later.
+    def own(self, row: Any) -> Sequence[Any]:
+        """Return `row` checked, as values that the user's function cannot change later.
 
         A row whose values have the same types as those of a row before is known to be good.
 
         Raises:
             UnfitValueError: It is not a row of this schema.
         """
-        if type(row) in self._known_rows and tuple(map(type, row)) in self._known_values:
-            return row
-        return self._examined(row)
-
-    def _examined(self, row: Any) -> tuple[Any, ...]:
-        values = by_position(row, self.names)
-        own: list[Any] = []
-        for value, part, name, may_be_null in zip(
-            values, self._codecs, self.names, self._nullable, strict=True
+        if self.is_usual(row) or (
+            type(row) in self._known_rows and tuple(map(type, row)) in self._known_values
         ):
+            return row
+        own: list[Any] = []
+        for value, (part, name, may_be_null) in zip(by_position(row, self.names), self._columns, strict=True):
+            if type(value) in part.exact:
+                own.append(value)
+                continue
+            value = plain(value)
             if value is None:
                 if not may_be_null:
                     raise UnfitValueError(f"column {name!r} is None, but the schema says NOT NULL")
                 own.append(None)
-            elif type(value) in part.exact:
-                own.append(value)
             else:
                 try:
                     own.append(part.own(value))
                 except UnfitValueError as error:
                     raise UnfitValueError(f"column {name!r}: {error}") from None
-        if isinstance(row, tuple) and self._all_exact(row):
+        if self._is_flat and isinstance(row, tuple) and self._all_exact(row):
             for kinds in (self._known_rows, self._known_values):
                 if len(kinds) >= _MAX_KNOWN:
                     kinds.clear()
             self._known_rows.add(type(row))
             self._known_values.add(tuple(map(type, row)))
-        return tuple(own)
+        return own
 
     def _all_exact(self, row: tuple[Any, ...]) -> bool:
         return all(v is None or type(v) in c.exact for v, c in zip(row, self._codecs, strict=True))
@@ -593,21 +620,9 @@ class PlainState(GroupState):
     """PySpark's `GroupState`; its states are named tuples, and datetimes are in the session's zone."""
 
     def __init__(self, common: CommonState, value: Any, group: Callable[[], str]) -> None:
-        header = common.header
-        super().__init__(
-            optionalValue=value,
-            batchProcessingTimeMs=header.batch_time_ms,
-            eventTimeWatermarkMs=header.watermark_ms,
-            timeoutConf=header.timeout_conf,
-            hasTimedOut=header.timed_out,
-            watermarkPresent=header.watermark_present,
-            defined=value is not None,
-            updated=False,
-            removed=False,
-            timeoutTimestamp=NO_TIMESTAMP,
-            keyAsUnsafe=b"",
-            valueSchema=header.state,
-        )
+        vars(self).update(common.fields)  # PySpark's constructor would set each of a group's
+        self._value = value
+        self._defined = value is not None
         self._common = common
         self._group = group
 
@@ -647,13 +662,34 @@ class PlainState(GroupState):
 
 @dataclasses.dataclass(frozen=True)
 class CommonState:
-    """The facts that the states of all groups of a stream share. `fail` makes the error with a message."""
+    """The facts that the states of all groups of a call share. `fail` makes the error with a message.
 
-    header: Header
+    Attributes:
+        fields: those of PySpark's `GroupState`, of a group without state.
+    """
+
+    fields: dict[str, Any]
     schema: RowSchema
     zone: SessionZone
     make: Callable[[Any], Any]
     fail: Callable[[str], Exception]
+
+
+def _group_state(header: Header) -> GroupState:
+    return GroupState(
+        optionalValue=None,
+        batchProcessingTimeMs=header.batch_time_ms,
+        eventTimeWatermarkMs=header.watermark_ms,
+        timeoutConf=header.timeout_conf,
+        hasTimedOut=header.timed_out,
+        watermarkPresent=header.watermark_present,
+        defined=False,
+        updated=False,
+        removed=False,
+        timeoutTimestamp=NO_TIMESTAMP,
+        keyAsUnsafe=b"",
+        valueSchema=header.state,
+    )
 
 
 class GroupCaller:
@@ -677,7 +713,8 @@ class GroupCaller:
         Raises:
             BadResultError: A row or a state that the function gave does not fit its schema.
         """
-        common = CommonState(self._header, self._state, self._zone, self._make_state, call.fail)
+        fields = vars(_group_state(self._header))
+        common = CommonState(fields, self._state, self._zone, self._make_state, call.fail)
         output = _Output(self._output, call)
         changes = _StateChanges(self._state, call)
         for number, (key, group, before) in enumerate(self._groups(rows, states)):
@@ -685,9 +722,8 @@ class GroupCaller:
             try:
                 result = self._func(key, group, state)
                 if result is not None:
-                    for row in _iterable(result, call):
-                        if output.add(row, number, result):
-                            yield emit(output.taken())
+                    for taken in output.add(_iterable(result, call), number, result):
+                        yield emit(taken)
                 changes.add(state)
             except Exception as error:
                 _name_group(error, call, number)
@@ -746,44 +782,66 @@ class _StateChanges:
 
 
 class _Output:
-    """The values of rows that the function returned and that wait to be sent, with the group of each row."""
+    """The values of rows that the function returned and that wait to be sent, with the groups they are of."""
 
     def __init__(self, schema: RowSchema, call: Call) -> None:
         self._schema = schema
         self._call = call
         self._values: list[Any] = []
-        self._numbers: list[int] = []
+        self._width = max(1, len(schema.names))
+        self._groups: list[int] = []
+        self._firsts: list[int] = []
 
-    def add(self, row: Any, number: int, result: Any) -> bool:
-        """Add a row of the group with this number; `result` is what its function returned.
+    def add(self, rows: Iterable[Any], number: int, result: Any) -> Iterator[pa.StructArray]:
+        """Add the rows of the group with this number, each as it is now; yield those that should be sent.
 
-        Returns:
-            True if there are so many that they should be sent.
+        Args:
+            rows: an iterator over `result`.
+            number: the group.
+            result: the rows that its function returned.
         """
-        try:
-            self._values += self._schema.own(row)
-        except UnfitValueError as unfit:
-            error = self._call.fail(
-                f"a row of {self._call.group(number)}: {unfit}. Yield rows, or return a list of them."
-            )
-            if hasattr(result, "throw"):  # a generator: its traceback shows the line that yields
-                result.throw(error)
-            raise error from None
-        self._numbers.append(number)
-        return len(self._numbers) >= _MAX_OUTPUT_ROWS
+        schema, values, limit = self._schema, self._values, _MAX_OUTPUT_ROWS * self._width
+        is_usual = schema.is_usual
+        self._begin(number)
+        for row in rows:
+            if is_usual(row):
+                values += row
+            else:
+                try:
+                    values += schema.own(row)
+                except UnfitValueError as unfit:
+                    raise self._error(unfit, number, result) from None
+            if len(values) >= limit:
+                yield self.taken()
+                self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        self._groups.append(number)
+        self._firsts.append(len(self._values))
+
+    def _error(self, unfit: UnfitValueError, number: int, result: Any) -> Exception:
+        error = self._call.fail(
+            f"a row of {self._call.group(number)}: {unfit}. Yield rows, or return a list of them."
+        )
+        if hasattr(result, "throw"):  # a generator: its traceback shows the line that yields
+            result.throw(error)
+        return error
+
+    def _group(self, row: int) -> str:
+        return self._call.group(self._groups[bisect.bisect(self._firsts, row * self._width) - 1])
 
     def taken(self) -> pa.StructArray:
         """Return all rows as a struct array. None are left."""
-        numbers = self._numbers
-        struct = self._schema.struct(
-            self._values, f"{self._call.name}: output", lambda i: self._call.group(numbers[i])
-        )
-        self._values, self._numbers = [], []
+        struct = self._schema.struct(self._values, f"{self._call.name}: output", self._group)
+        for waiting in (self._values, self._groups, self._firsts):
+            waiting.clear()
         return struct
 
 
 def _iterable(result: Any, call: Call) -> Iterable[Any]:
     """Return an iterator over the result of a function; a single row is not an iterable of rows."""
+    if type(result) in (GeneratorType, list):
+        return iter(result)
     if isinstance(result, (str, bytes, dict)) or hasattr(result, "_fields") or hasattr(result, "columns"):
         raise call.fail(f"returned a {type(result).__name__}: yield rows, or return a list of them.")
     try:
