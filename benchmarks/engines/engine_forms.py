@@ -48,7 +48,7 @@ FORMS = {
     "per_group": Form("on_spark"),
     "vectorized": Form("on_spark"),
     "accelerate": Form("on_spark", max_rows=40_000, max_batches=8, workloads=(FRAMES,)),
-    "spark-worker": Form("on_spark", max_rows=40_000, max_batches=8),
+    "spark-worker": Form("on_spark", max_rows=40_000, max_batches=6),
     "spark-frames": Form("on_spark", max_rows=20_000, max_batches=4, workloads=(FRAMES,)),
     "bytewax": Form("on_bytewax", ".venv-bytewax"),
     "bytewax-windows": Form("on_bytewax", ".venv-bytewax", max_rows=100_000, workloads=(SESSIONS,)),

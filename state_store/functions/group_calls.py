@@ -540,7 +540,7 @@ class RowSchema:
         """Return the values of each of `columns` (arrays, chunked or not)."""
         return [c.values(_single(column)) for c, column in zip(self._codecs, columns, strict=True)]
 
-    def own(self, row: Any) -> Sequence[Any]:
+    def own(self, row: Any) -> tuple[Any, ...]:
         """Return `row` checked, as values that the user's function cannot change later.
 
         A row whose values have the same types as those of a row before is known to be good.
@@ -573,7 +573,7 @@ class RowSchema:
                     kinds.clear()
             self._known_rows.add(type(row))
             self._known_values.add(tuple(map(type, row)))
-        return own
+        return tuple(own)
 
     def _all_exact(self, row: tuple[Any, ...]) -> bool:
         return all(v is None or type(v) in c.exact for v, c in zip(row, self._codecs, strict=True))
