@@ -1,4 +1,4 @@
-"""A job of an engine as a process of its own: started, watched and killed with all its descendants."""
+"""The forms of all engines, and their jobs: processes that are started, watched and killed with their own."""
 
 from __future__ import annotations
 
@@ -16,11 +16,69 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import engine_forms
-from benchmarks.engines.workloads import FIRST, MARKS, SUMMARY
+from benchmarks.engines.workloads import COUNTER, FIRST, FRAMES, MARKS, SESSIONS, SUMMARY
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+BOTH = (COUNTER, SESSIONS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A way to run workloads.
+
+    Attributes:
+        program: the module of this package that is the job.
+        environment: the directory of its environment; None for that of this process.
+        max_rows: the most rows of one of its batches, because it is slow.
+        max_batches: the most batches, for the same reason.
+        workloads: those that it can run.
+        needs_broker: its rows come from Kafka.
+    """
+
+    program: str
+    environment: str | None = None
+    max_rows: int = 10**9
+    max_batches: int = 10**9
+    workloads: tuple[str, ...] = BOTH
+    needs_broker: bool = False
+
+    def python(self) -> str:
+        """Return the interpreter of the environment."""
+        return str(CHECKOUT / self.environment / "bin/python") if self.environment else sys.executable
+
+    def fitting(self, keys: int, per_key: float) -> tuple[int, int]:
+        """Return keys and rows of a batch: fewer keys if the form is slow, with as many rows each."""
+        used = int(min(keys, self.max_rows / per_key))
+        return used, round(used * per_key)
+
+
+FORMS = {
+    "processor": Form("on_spark"),
+    "per_group": Form("on_spark"),
+    "vectorized": Form("on_spark"),
+    "accelerate": Form("on_spark", max_rows=40_000, max_batches=8, workloads=(FRAMES,)),
+    "spark-worker": Form("on_spark", max_rows=40_000, max_batches=6),
+    "spark-frames": Form("on_spark", max_rows=20_000, max_batches=4, workloads=(FRAMES,)),
+    "bytewax": Form("on_bytewax", ".venv-bytewax"),
+    "bytewax-windows": Form("on_bytewax", ".venv-bytewax", max_rows=100_000, workloads=(SESSIONS,)),
+    "thread-rocksdb": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=16),
+    "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=16),
+    "process-rocksdb": Form("on_flink", ".venv-flink", max_rows=5_000, max_batches=8),
+    "quix": Form("on_quix", ".venv-quix", max_rows=40_000, max_batches=16, needs_broker=True),
+    "quix-partition": Form(
+        "on_quix", ".venv-quix", max_rows=5_000, max_batches=16, workloads=(SESSIONS,), needs_broker=True
+    ),
+}
+
+
+def installed() -> list[str]:
+    """Return the names of the forms whose environments exist."""
+    return [name for name, form in FORMS.items() if Path(form.python()).exists()]
+
 
 TIMEOUT_S = 900
-PROGRAMS = engine_forms.HERE
+PROGRAMS = HERE
 """The directory of the programs."""
 
 _LOOK_S = 0.003
@@ -98,7 +156,7 @@ class Broker:
 @contextlib.contextmanager
 def broker_for(names: list[str]) -> Iterator[Broker | None]:
     """Run a Kafka for the `with` block if one of these forms needs it."""
-    if not any(engine_forms.FORMS[name].needs_broker for name in names):
+    if not any(FORMS[name].needs_broker for name in names):
         yield None
         return
     from benchmarks.environment import kafka_broker
@@ -123,7 +181,7 @@ class Job:
             broker: Kafka, if the form needs it.
         """
         self.name = name
-        self.form = engine_forms.FORMS[name]
+        self.form = FORMS[name]
         self.keys, self.rows, self.batches = size
         self.root = directory / "job"
         self.broker = broker if self.form.needs_broker else None
@@ -140,10 +198,10 @@ class Job:
         command = [self.form.python(), str(PROGRAMS / f"{self.form.program}.py"), *self._rows]
         command += ["--form", self.name, "--root", str(self.root), *self._kafka]
         command += ["--rows", str(self.rows), "--batches", str(self.batches), *words]
-        paths = [str(engine_forms.CHECKOUT), str(engine_forms.HERE)]
+        paths = [str(CHECKOUT), str(HERE)]
         if self.form.program == "on_flink":  # its thread mode has an interpreter that knows no environment
-            environment = engine_forms.CHECKOUT / str(self.form.environment)
-            paths = [str(engine_forms.HERE), *map(str, environment.glob("lib/python*/site-packages"))]
+            environment = CHECKOUT / str(self.form.environment)
+            paths = [str(HERE), *map(str, environment.glob("lib/python*/site-packages"))]
         with open(self._log, "ab") as log:
             return subprocess.Popen(
                 command,
@@ -157,7 +215,7 @@ class Job:
     def feeder(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start what sends the job's rows to a socket or to Kafka."""
         python = self.form.python() if self.broker is not None else sys.executable
-        command = [python, str(engine_forms.HERE / "paced_rows.py"), *self._rows, *self._kafka, *words]
+        command = [python, str(HERE / "paced_rows.py"), *self._rows, *self._kafka, *words]
         command += ["--rows", str(self.rows * self.batches)]
         with open(self._log, "ab") as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **options)

@@ -8,14 +8,9 @@ Each engine runs in an environment of its own: `python scripts/environment.py fl
 of PyFlink, Bytewax and Quix Streams, beside which a Kafka runs. First each form runs small jobs whose outputs
 have to have the same checksum; `--quick` does that alone, with the forms on Spark.
 
-`speed` measures the second half of a job, because a JVM compiles what it runs meanwhile and a streaming job
-runs for days: rows a second, CPU seconds of all processes of the job, and bytes that they gave the system to
-write; the same of Kafka; and CPU of the rest of the first half, without the first batch. Memory is the most
-that they had together in the whole job (resident, so that shared pages count in each). An engine without
-batches leaves a mark after as many rows. There is one partition. Slow forms get fewer rows, the same number a
-key and batch of fewer keys, and fewer batches, because each of theirs takes longer. `recovery` and `latency`
-are described in modules of their own. `--keep` puts the figures among those that pages are made of
-(`benchmarks/measured/engines.json`).
+`measurements` says how speed, recovery and latency are measured. There is one partition. Slow forms get fewer
+rows, the same number a key and batch of fewer keys, and fewer batches, because each of theirs takes longer.
+`--keep` puts the figures among those that pages are made of (`benchmarks/measured/engines.json`).
 """
 
 from __future__ import annotations
@@ -25,78 +20,21 @@ import dataclasses
 import json
 import os
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import arrival_to_result, engine_job, kept_engines, kill_and_restart
-from benchmarks.engines.engine_forms import FORMS, installed
-from benchmarks.engines.engine_job import Broker, Job, Usage, Watched
-from benchmarks.engines.workloads import COUNTER, FRAMES, OUTPUTS, SESSIONS
+from benchmarks.engines import engine_job, measurements
+from benchmarks.engines.engine_job import FORMS, installed
+from benchmarks.engines.workloads import COUNTER, FRAMES, SESSIONS
+from benchmarks.environment import machine_facts
 
 WORKLOADS = (COUNTER, FRAMES, SESSIONS)
 FIGURES = ("speed", "recovery", "latency")
-_CHECKED = {COUNTER: (100, 500, 2), FRAMES: (100, 500, 2), SESSIONS: (100, 500, 6)}
-"""Keys, rows of a batch and batches of the jobs whose outputs are compared."""
-
+KINDS = ("runs", "recovery", "latency")
+FILE = Path(__file__).resolve().parents[1] / "measured/engines.json"
 Found = dict[str, Any]
-
-
-def outputs(name: str, workload: str, broker: Broker | None = None) -> Found:
-    """Run a small job and return the number and the checksum of its outputs."""
-    with engine_job.job(name, workload, _CHECKED[workload], broker) as job:
-        job.load()
-        job.wait(job.start("--purpose", OUTPUTS))
-        found = job.summary()
-    return {"rows": found["rows"], "checksum": found["checksum"]}
-
-
-def speed(name: str, workload: str, size: tuple[int, int, int], broker: Broker | None = None) -> Found:
-    """Run a job of that many keys, rows a batch and batches, and return its figures."""
-    with engine_job.job(name, workload, size, broker) as job:
-        job.load()
-        process = job.start()
-        ends, peaks = _watch(job, process)
-        if process.returncode or len(ends) < job.batches:
-            raise job.failure(f"ended with {process.returncode} after {len(ends)} batches")
-    warm = job.batches // 2
-    (_, cold, *_), (begin, *before), (end, *after) = ends[0], ends[warm - 1], ends[job.batches - 1]
-    counted = job.rows * (job.batches - warm)
-    figures = {"rows_a_second": round(counted / (end - begin))}
-    for prefix, first, last, peak in zip(("", "broker_"), before, after, peaks, strict=False):
-        figures[f"{prefix}cpu_us_a_row"] = round((last.cpu_s - first.cpu_s) * 1e6 / counted, 2)
-        written = (last.written_bytes - first.written_bytes) / counted
-        figures[f"{prefix}written_bytes_a_row"] = round(written, 1)
-        figures[f"{prefix}peak_mb"] = round(peak / 1e6)
-    if warm > 1:
-        used_s = before[0].cpu_s - cold.cpu_s
-        figures["first_cpu_us_a_row"] = round(used_s * 1e6 / job.rows / (warm - 1), 2)
-    return figures
-
-
-def _watch(job: Job, process: subprocess.Popen[bytes]) -> tuple[list[tuple[Any, ...]], list[int]]:
-    """Return the time and usages at the end of each batch, and the greatest memory, of job and broker."""
-    watched = [Watched(pid) for pid in (process.pid, *([job.broker.pid] if job.broker else []))]
-    latest, peaks, looked = [Usage() for _ in watched], [0 for _ in watched], 0.0
-    ends: list[tuple[Any, ...]] = []
-    deadline = time.monotonic() + engine_job.TIMEOUT_S
-    has_ended = False
-    while not has_ended:
-        has_ended = process.poll() is not None  # asked first, so that the last marks are seen
-        if time.monotonic() > deadline:
-            engine_job.kill(process)
-        while job.mark(len(ends)).exists():
-            if not has_ended:
-                latest = [each.usage() for each in watched]
-            ends.append((time.monotonic(), *latest))
-        if time.monotonic() - looked > 0.5 and not has_ended:
-            latest, looked = [each.usage() for each in watched], time.monotonic()
-            peaks = [max(peak, now.resident_bytes) for peak, now in zip(peaks, latest, strict=True)]
-        time.sleep(0.003)
-    return ends, peaks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +49,7 @@ class Task:
     @property
     def order(self) -> tuple[int, float]:
         """Return what puts the same size of all forms together."""
-        return kept_engines.KINDS.index(self.kind), self.facts.get("rows_a_key", self.facts.get("rate", 0))
+        return KINDS.index(self.kind), self.facts.get("rows_a_key", self.facts.get("rate", 0))
 
 
 def tasks(asked: argparse.Namespace, workload: str, name: str) -> Iterator[Task]:
@@ -122,15 +60,13 @@ def tasks(asked: argparse.Namespace, workload: str, name: str) -> Iterator[Task]
         batches = min(asked.batches, form.max_batches)
         size = (keys, rows, batches)
         sizes = {"keys": keys, "rows": rows, "rows_a_key": each, "batches": batches}
-        yield Task("runs", {**facts, **sizes}, speed, (workload, size))
+        yield Task("runs", {**facts, **sizes}, measurements.speed, (workload, size))
     if workload == COUNTER and "recovery" in asked.figures:
         keys, rows = form.fitting(asked.keys, 2)
-        yield Task(
-            "recovery", {**facts, "keys": keys, "rows": rows}, kill_and_restart.recovery, ((keys, rows),)
-        )
+        yield Task("recovery", {**facts, "keys": keys, "rows": rows}, measurements.recovery, ((keys, rows),))
     for rate in asked.rates if workload == COUNTER and "latency" in asked.figures else ():
         size = (asked.keys, rate, asked.seconds)
-        yield Task("latency", {**facts, "keys": asked.keys, "rate": rate}, arrival_to_result.latency, (size,))
+        yield Task("latency", {**facts, "keys": asked.keys, "rate": rate}, measurements.latency, (size,))
 
 
 def measure(asked: argparse.Namespace, names: list[str]) -> Found:
@@ -142,7 +78,7 @@ def measure(asked: argparse.Namespace, names: list[str]) -> Found:
     """
     checks: dict[str, dict[str, Found]] = {}
     failed: dict[str, str] = {}
-    found: dict[str, list[Found]] = {kind: [] for kind in kept_engines.KINDS}
+    found: dict[str, list[Found]] = {kind: [] for kind in KINDS}
 
     def attempted(name: str, work: Callable[..., Found], *words: Any) -> Found | None:
         """Return the figures of a job, or keep the reason for which it failed: the others go on."""
@@ -156,7 +92,7 @@ def measure(asked: argparse.Namespace, names: list[str]) -> Found:
     with engine_job.broker_for(names) as broker:
         pairs = [(load, name) for load in asked.workloads for name in names if load in FORMS[name].workloads]
         for workload, name in pairs:
-            if (sums := attempted(name, outputs, workload, broker)) is not None:
+            if (sums := attempted(name, measurements.outputs, workload, broker)) is not None:
                 checks.setdefault(workload, {})[name] = sums
         for turn in range(asked.turns):
             first = turn * len(pairs) // asked.turns
@@ -171,7 +107,7 @@ def measure(asked: argparse.Namespace, names: list[str]) -> Found:
         "load": os.getloadavg(),
         "outputs": checks,
         "failed": failed,
-        "outputs_equal": kept_engines.are_equal(checks),
+        "outputs_equal": are_equal(checks),
         **{kind: medians(entries) for kind, entries in found.items()},
     }
 
@@ -180,7 +116,7 @@ def medians(runs: list[Found]) -> list[Found]:
     """Return a form's runs of one size as one, with the median of each figure."""
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for run in runs:
-        groups.setdefault(kept_engines.identity(run), []).append(run)
+        groups.setdefault(identity(run), []).append(run)
     return [
         {
             name: statistics.median(run[name] for run in group if name in run)
@@ -191,6 +127,50 @@ def medians(runs: list[Found]) -> list[Found]:
         | {"turns": len(group)}
         for group in groups.values()
     ]
+
+
+def identity(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what is the same in entries of which the later replaces the earlier."""
+    return tuple(entry.get(name) for name in ("workload", "form", "asked_keys", "rows_a_key", "rate"))
+
+
+def are_equal(outputs: dict[str, dict[str, dict[str, int]]]) -> bool:
+    """Return True if there are outputs, and all forms of a workload have the same; frames count as well."""
+    sums: dict[str, set[tuple[int, ...]]] = {}
+    for workload, forms in outputs.items():
+        same = COUNTER if workload == FRAMES else workload
+        sums.setdefault(same, set()).update(tuple(each.values()) for each in forms.values())
+    return bool(sums) and all(len(different) == 1 for different in sums.values())
+
+
+def keep(result: dict[str, Any], words: list[str], file: Path = FILE) -> None:
+    """Put the figures of a run into a file, in place of those of the same sizes.
+
+    Args:
+        result: what `side_by_side` found.
+        words: its command line.
+        file: gets the figures, and has those of other sizes.
+
+    Raises:
+        ValueError: outputs differ from those of forms that were measured before.
+    """
+    machine = machine_facts.describe()
+    machine["command"] = f"python -m benchmarks.engines.side_by_side {' '.join(words)}"
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    engines = known.get("engines", {})
+    for kind in KINDS:
+        new = {identity(entry): {**entry, "commit": machine["commit"]} for entry in result[kind]}
+        engines[kind] = list({**{identity(entry): entry for entry in engines.get(kind, [])}, **new}.values())
+    outputs = engines.get("outputs", {})
+    for workload, sums in result["outputs"].items():
+        outputs[workload] = {**outputs.get(workload, {}), **sums}
+    if not are_equal(outputs):
+        raise ValueError(f"outputs differ from those that are kept: {outputs}")
+    engines |= {"outputs": outputs, "load": result["load"], "outputs_equal": True, "failed": {}}
+    commands = [*known.get("commands", []), machine["command"]]
+    kept = {"scenario": "engines", "bench": "standard", "machine": machine, "ours": True}
+    kept |= {"commands": list(dict.fromkeys(commands)), "engines": engines}
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -221,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not result["outputs_equal"]:
         print(f"outputs differ: {result['outputs']}", file=sys.stderr)
     elif asked.keep:
-        kept_engines.keep(result, arguments or sys.argv[1:])
+        keep(result, arguments or sys.argv[1:])
     return 0 if result["outputs_equal"] and not result["failed"] else 1
 
 

@@ -11,15 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import (
-    arrival_to_result,
-    engine_forms,
-    engine_job,
-    kept_engines,
-    kill_and_restart,
-    side_by_side,
-)
-from benchmarks.engines.engine_forms import Form
+from benchmarks.engines import engine_job, measurements, side_by_side
+from benchmarks.engines.engine_job import Form
 from benchmarks.engines.workloads import GAP_MS, TURN, session_row
 
 _ENGINE = """
@@ -62,10 +55,10 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the programs of the engines, and forms of them."""
     for name, (at_end_of_batch, at_end) in _ENGINES.items():
         lines = {"at_end_of_batch": at_end_of_batch, "at_end": at_end}
-        text = _ENGINE.format(engines=str(engine_forms.HERE), **lines)
+        text = _ENGINE.format(engines=str(engine_job.HERE), **lines)
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     forms = {name: Form(name, max_rows=600, workloads=("counter",)) for name in _ENGINES}
-    monkeypatch.setattr(engine_forms, "FORMS", forms)
+    monkeypatch.setattr(engine_job, "FORMS", forms)
     monkeypatch.setattr(side_by_side, "FORMS", forms)
     monkeypatch.setattr(engine_job, "PROGRAMS", tmp_path)
 
@@ -101,8 +94,8 @@ def test_a_batch_may_have_a_part_of_the_keys() -> None:
 def test_the_second_half_of_a_job_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = [(1.0, 10), (3.0, 18), (5.0, 26), (6.0, 28), (7.0, 30)]
     usages = [(now_s, engine_job.Usage(cpu_s=cpu_s, written_bytes=cpu_s * 100)) for now_s, cpu_s in ends]
-    monkeypatch.setattr(side_by_side, "_watch", lambda job, process: (usages[1:], [7_000_000]))
-    assert side_by_side.speed("right", "counter", (10, 100, 4)) == {
+    monkeypatch.setattr(measurements, "_watch", lambda job, process: (usages[1:], [7_000_000]))
+    assert measurements.speed("right", "counter", (10, 100, 4)) == {
         "rows_a_second": 100,
         "cpu_us_a_row": 20_000,
         "first_cpu_us_a_row": 80_000,
@@ -120,7 +113,7 @@ def test_a_slow_form_gets_fewer_batches() -> None:
 @pytest.mark.usefixtures("jobs")
 def test_a_job_that_ends_early_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="after 0 batches"):
-        side_by_side.speed("right", "counter", (10, 0, 2))
+        measurements.speed("right", "counter", (10, 0, 2))
 
 
 @pytest.mark.usefixtures("jobs")
@@ -134,7 +127,7 @@ def test_the_others_go_on_after_a_job_that_failed(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("jobs")
 def test_a_killed_job_goes_on_where_it_was() -> None:
-    found = kill_and_restart.recovery("right", (10, 100))
+    found = measurements.recovery("right", (10, 100))
     assert found["recovery_s"] == pytest.approx(found["again_s"] - found["cold_s"], abs=0.02)
 
 
@@ -142,19 +135,19 @@ def test_a_killed_job_goes_on_where_it_was() -> None:
 @pytest.mark.parametrize(("name", "error"), [("forgets", "began anew"), ("loses_state", "are wrong")])
 def test_a_restart_without_its_state_is_an_error(name: str, error: str) -> None:
     with pytest.raises(RuntimeError, match=error):
-        kill_and_restart.recovery(name, (10, 100))
+        measurements.recovery(name, (10, 100))
 
 
 @pytest.mark.usefixtures("jobs")
 def test_a_wait_is_that_of_each_row() -> None:
-    found = arrival_to_result.latency("right", (10, 200, 2))
+    found = measurements.latency("right", (10, 200, 2))
     assert 0 < found["median_ms"] <= found["p99_ms"]
 
 
 def test_waits_are_from_a_rows_arrival_to_its_result(tmp_path: Path) -> None:
     for name, moments_s in (("sent", [1.0, 2.0, 3.0]), ("moments", [1.5, 2.25, 3.125])):
         (tmp_path / name).write_bytes(array("d", moments_s).tobytes())
-    assert arrival_to_result.waits_ms(tmp_path / "sent", tmp_path / "moments") == [500, 250, 125]
+    assert measurements.waits_ms(tmp_path / "sent", tmp_path / "moments") == [500, 250, 125]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +156,7 @@ def test_waits_are_from_a_rows_arrival_to_its_result(tmp_path: Path) -> None:
 def test_waits_that_grow_to_the_end_say_that_an_engine_falls_behind(
     waits_ms: list[float], keeps_up: bool
 ) -> None:
-    assert arrival_to_result.figures(waits_ms)["keeps_up"] is keeps_up
+    assert measurements.figures(waits_ms)["keeps_up"] is keeps_up
 
 
 def test_sessions_of_a_key_are_apart_by_more_than_all_engines_need() -> None:
@@ -184,7 +177,7 @@ def test_figures_of_the_same_size_replace_earlier_ones(tmp_path: Path) -> None:
     result: dict[str, Any] = {"load": [1.0], "outputs": sums, "recovery": [], "latency": []}
     for size, speed in ((2, 1), (20, 2), (2, 3)):
         runs = [{**run, "rows_a_key": size, "rows_a_second": speed}]
-        kept_engines.keep({**result, "runs": runs}, [str(size)], tmp_path / "engines.json")
+        side_by_side.keep({**result, "runs": runs}, [str(size)], tmp_path / "engines.json")
     kept = json.loads((tmp_path / "engines.json").read_text())
     assert [(each["rows_a_key"], each["rows_a_second"]) for each in kept["engines"]["runs"]] == [
         (2, 3),
@@ -197,7 +190,7 @@ def test_figures_are_not_kept_beside_those_of_other_outputs(tmp_path: Path) -> N
     result: dict[str, Any] = {"load": [1.0], "runs": [], "recovery": [], "latency": []}
     for workload, form, checksum in (("counter", "processor", 2), ("frames", "accelerate", 2)):
         sums = {workload: {form: {"rows": 1, "checksum": checksum}}}
-        kept_engines.keep({**result, "outputs": sums}, [], tmp_path / "engines.json")
+        side_by_side.keep({**result, "outputs": sums}, [], tmp_path / "engines.json")
     sums = {"counter": {"bytewax": {"rows": 1, "checksum": 3}}}
     with pytest.raises(ValueError, match="outputs differ"):
-        kept_engines.keep({**result, "outputs": sums}, [], tmp_path / "engines.json")
+        side_by_side.keep({**result, "outputs": sums}, [], tmp_path / "engines.json")

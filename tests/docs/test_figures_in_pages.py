@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.engines import kept_engines
+from benchmarks.engines import side_by_side
 from benchmarks.page import engine_tables
 from benchmarks.page.figures_in_pages import FEW, PROCESSOR_GROUPS, SENTENCES, figures, filled, filled_page
 from benchmarks.page.page_parts import PROCESSORS
@@ -37,7 +37,7 @@ def test_tables_of_engines_are_those_of_their_runs(checkout: Path) -> None:
     results = load(checkout / "benchmarks/measured")
     text = (checkout / engine_tables.PAGE).read_text(encoding="utf-8")
     assert engine_tables.filled(text, results) == text, "run `make docs`"
-    assert kept_engines.are_equal(results.scenarios["engines"]["engines"]["outputs"])
+    assert side_by_side.are_equal(results.scenarios["engines"]["engines"]["outputs"])
 
 
 def test_figures_are_replaced_where_lines_break() -> None:

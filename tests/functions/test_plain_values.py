@@ -282,11 +282,37 @@ def test_nulls_in_columns_without_nulls_are_refused():
 
 
 def test_later_changes_of_a_value_by_the_function_are_not_seen():
-    rows = column_schema("l")
-    numbers = [1]
-    own = rows.own((numbers,))
-    numbers.append(2)
-    assert own == ([1],)
+    spark = t.StructType([t.StructField("l", t.ArrayType(t.LongType()))])
+    spark.add("m", t.MapType(t.StringType(), t.ArrayType(t.LongType()))).add("b", t.BinaryType())
+    rows = RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
+    for first in (1, None, np.int64(1)):
+        numbers, lists, data = [first], {"a": [first]}, bytearray(b"a")
+        own = rows.own((numbers, lists, data))
+        numbers.append(2)
+        lists["a"].append(2)
+        lists["b"] = []
+        data.extend(b"b")
+        assert own == ([first], {"a": [first]}, b"a")
+
+
+def test_a_map_of_scalars_is_copied():
+    spark = t.StructType([t.StructField("m", t.MapType(t.LongType(), t.DoubleType()))])
+    rows = RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
+    steps = {1: 1.5}
+    own = rows.own((steps,))
+    steps[2] = 2.5
+    assert own == ({1: 1.5},)
+
+
+def test_rows_are_usual_if_all_values_are_of_the_first_classes_of_their_columns():
+    spark = t.StructType([t.StructField("n", t.LongType()), t.StructField("d", t.DoubleType())])
+    rows = RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
+    assert rows.is_usual((1, 1.5))
+    for row in ((True, 1.5), (1, 1), (None, 1.5), (1,), (1, 1.5, 2), [1, 1.5], Row(n=1, d=1.5)):
+        assert not rows.is_usual(row)
+    rows.own(Row(n=1, d=1.5))
+    assert rows.is_usual(Row(n=1, d=1.5))
+    assert not column_schema("l").is_usual(([1],))
 
 
 def test_few_kinds_of_good_rows_are_remembered():
