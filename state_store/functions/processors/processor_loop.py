@@ -288,7 +288,7 @@ class RowBatch(Batch):
 
     def __init__(self, batch: pa.RecordBatch, key_offsets: list[int]) -> None:
         self._columns = [_values(column) for column in batch.columns]
-        self._names = Row(*batch.schema.names)
+        self._attributes = row_attributes(tuple(batch.schema.names))
         keys = [batch.column(offset) for offset in key_offsets]
         columns = [
             key.to_pylist() if pa.types.is_nested(key.type) else self._columns[offset]
@@ -305,15 +305,41 @@ class RowBatch(Batch):
 
     def group(self, number: int) -> Iterator[Any]:
         start, stop = self.starts[number], self.starts[number + 1]
-        rows = list(map(tuple.__new__, repeat(Row), zip(*[column[start:stop] for column in self._columns])))
+        columns = [column[start:stop] for column in self._columns]
+        rows = list(map(tuple.__new__, repeat(Row), zip(*columns)))
+        attributes = map(self._attributes, *columns)
         # `Row.__setattr__` takes three times as long as a row.
-        collections.deque(map(object.__setattr__, rows, repeat("__fields__"), repeat(self._names)), maxlen=0)
+        collections.deque(map(object.__setattr__, rows, repeat("__dict__"), attributes), maxlen=0)
         return iter(rows)
 
     @staticmethod
     def chunks(pieces: Iterator[tuple[RowBatch, int]]) -> Iterator[Any]:
         for batch, number in pieces:
             yield from batch.group(number)
+
+
+_MAX_ATTRIBUTES = 16
+"""Rows with more columns get none of them as attributes: each costs time and memory, if it is read or not."""
+
+
+@functools.lru_cache(maxsize=256)
+def row_attributes(names: tuple[str, ...]) -> Callable[..., dict[str, Any]]:
+    """Return a function of a row's values that makes the attributes of its `Row`: `__fields__` and values.
+
+    PySpark finds a value by its name in methods of Python, in 1 us. Python finds an attribute of the instance
+    at once, and looks there first; so a name that `Row` has itself (`count`) is left to PySpark, as is the
+    second of two that are equal.
+    """
+    fields = Row(*names)
+    quick = [(i, name) for i, name in enumerate(names) if names.index(name) == i and not hasattr(Row, name)]
+    if len(names) > _MAX_ATTRIBUTES:
+        quick = []
+    arguments = ", ".join(f"v{i}" for i in range(len(names)))
+    items = "".join(f", {name!r}: v{i}" for i, name in quick if not name.startswith("__"))
+    make: Callable[..., dict[str, Any]] = eval(
+        f"lambda {arguments}: {{'__fields__': fields{items}}}", {"fields": fields}
+    )
+    return make
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import itertools
+import operator
+import pickle
 from types import SimpleNamespace
 
 import pandas as pd
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
 from pyspark.sql.conversion import ArrowBatchTransformer
 
@@ -163,6 +167,47 @@ def test_rows_are_pysparks(stream):
         for row, want in zip(group, wanted, strict=True):
             assert type(row) is Row and row.__fields__ == want.__fields__
             assert repr(row.asDict(True)) == repr(want.asDict(True))
+
+
+NAMES = [
+    "k",
+    "v",
+    "count",
+    "index",
+    "asDict",
+    "a b",
+    "class",
+    "it's",
+    "\\",
+    "__fields__",
+    "__len__",
+    "_1",
+    "ü",
+]
+
+
+@pytest.mark.parametrize("names", [NAMES, ["k", "v", "k"], [f"c{i}" for i in range(30)]])
+def test_names_of_a_row_mean_what_they_mean_in_pyspark(names):
+    batch = pa.RecordBatch.from_arrays([pa.array([i]) for i in range(len(names))], names=names)
+    groups = Groups(RowBatch.batches(iter([batch]), [0]))
+    (row,) = (row for _ in groups.runs(lambda: 1000) for _, rows in groups.groups() for row in rows)
+    spark = Row(*names)(*range(len(names)))
+    for each in (row, copy.deepcopy(row), pickle.loads(pickle.dumps(row))):
+        assert (each, each.asDict(), repr(each)) == (spark, spark.asDict(), repr(spark))
+        for name in [*names, "missing", "__missing__"]:
+            for get in (getattr, operator.getitem):
+                assert asked(get, each, name) == asked(get, spark, name)
+    with pytest.raises(PySparkRuntimeError, match="READ_ONLY"):
+        row.v = 1
+
+
+def asked(get, row, name):
+    """Return what a row gives for a name, or its error; methods by their names alone."""
+    try:
+        value = get(row, name)
+    except Exception as error:
+        return type(error), str(error)
+    return value.__name__ if callable(value) and name != "__fields__" else value
 
 
 def test_rows_that_are_not_read_are_passed_over():
