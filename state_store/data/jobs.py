@@ -16,6 +16,7 @@ import bisect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -360,14 +361,24 @@ def _arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pyarrow.Schema]:
     from pyspark.serializers import NoOpSerializer
 
     schema = frame.limit(0).toArrow().schema
-    conf = frame.sparkSession.conf
-    usual = str(conf.get(_BATCH_ROWS_NAME, "10000"))
-    conf.set(_BATCH_ROWS_NAME, str(_BATCH_ROWS if int(usual) <= 0 else min(int(usual), _BATCH_ROWS)))
-    try:
+    with _few_rows_at_once(frame.sparkSession.conf):
         batches = frame._jdf.toArrowBatchRdd().toJavaRDD()
-    finally:
-        conf.set(_BATCH_ROWS_NAME, usual)
     return RDD(batches, frame.sparkSession.sparkContext, NoOpSerializer()), schema
+
+
+@contextmanager
+def _few_rows_at_once(conf: Any) -> Iterator[None]:
+    """Bound the rows of Arrow batches while the body runs; a session that had no bound has none after it."""
+    session_bound = conf.getAll.get(_BATCH_ROWS_NAME)
+    bound = int(conf.get(_BATCH_ROWS_NAME))
+    conf.set(_BATCH_ROWS_NAME, str(_BATCH_ROWS if bound <= 0 else min(bound, _BATCH_ROWS)))
+    try:
+        yield
+    finally:
+        if session_bound is None:
+            conf.unset(_BATCH_ROWS_NAME)
+        else:
+            conf.set(_BATCH_ROWS_NAME, session_bound)
 
 
 def _shuffled(rdd: RDD[bytes], to_pairs: Any, partitions: int) -> RDD[bytes]:

@@ -288,16 +288,35 @@ def test_many_rows_of_a_data_frame_come_in_small_batches(spark, tmp_path):
     )
     pq.write_table(rows, tmp_path / "rows.parquet")
     frame = spark.read.parquet(str(tmp_path / "rows.parquet")).repartition(2)
-    usual = spark.conf.get(jobs._BATCH_ROWS_NAME)
     batches, schema = jobs._arrow_batches(frame)
     sizes = batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).collect()
     assert sum(sizes) == 5000 and len(sizes) > 2 and max(sizes) <= jobs._BATCH_ROWS
-    assert spark.conf.get(jobs._BATCH_ROWS_NAME) == usual
     targets = [str(tmp_path / "alone"), str(tmp_path / "by-spark")]
     for target, given in zip(targets, (rows, frame), strict=True):
         assert state_store.import_state(source, given, target).rows == 5000
     assert stored(targets[0]) == stored(targets[1])
     assert state_store.verify(targets[1], leave_result=False).ok
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("bound", [None, "0", "10"])
+def test_the_session_keeps_its_bound_of_rows_at_once(spark, bound):
+    """That is none if it had none: a later value of Spark's, or of another configuration, would not hold."""
+    before = spark.conf.getAll
+    frame = spark.range(20)
+    failing = frame.where("raise_error('wrong') is null").sort("id").repartition(2)  # a shuffle of its own
+    try:
+        if bound is not None:
+            spark.conf.set(jobs._BATCH_ROWS_NAME, bound)
+        with_bound = spark.conf.getAll
+        jobs._arrow_batches(frame)
+        assert spark.conf.getAll == with_bound
+        with pytest.raises(Exception, match="wrong"):
+            jobs._arrow_batches(failing)
+        assert spark.conf.getAll == with_bound
+    finally:
+        spark.conf.unset(jobs._BATCH_ROWS_NAME)
+    assert spark.conf.getAll == before
 
 
 @pytest.mark.tier("more")
