@@ -15,9 +15,10 @@ from __future__ import annotations
 import bisect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from state_store import __version__
@@ -281,7 +282,7 @@ class SparkTasks:
             rows = self._context.union([rdd for rdd, _ in batches])
             return _shuffled(rows, to_pairs, partitions).mapPartitionsWithIndex(of_partition)
 
-        return self._run(of_task, work, meter)
+        return self._run(of_task, work, meter, options=_options_of([table.frame for table in tables]))
 
     def _run(
         self,
@@ -289,8 +290,12 @@ class SparkTasks:
         work: Callable[[Any, Progress | None], R],
         meter: Progress | None,
         otherwise: Otherwise[Any, R] | None = None,
+        options: Mapping[str, str] = MappingProxyType({}),
     ) -> list[R]:
-        """Return the results of a job: of the RDD that a function makes of what its tasks call."""
+        """Return the results of a job: of the RDD that a function makes of what its tasks call.
+
+        `options` are properties of the job, in which Spark's expressions look for options of SQL.
+        """
         context = self._context
         group = f"state-store-{self._runtime.unique(4)}"
         reports = _Reports()
@@ -299,7 +304,9 @@ class SparkTasks:
         task = _Task(work, otherwise, counted, __version__, _attempts(context))
 
         def job() -> list[R | StateStoreError]:
-            callers = {name: context.getLocalProperty(name) for name in _GROUP}
+            callers = {name: context.getLocalProperty(name) for name in (*options, *_GROUP)}
+            for name, value in options.items():
+                context.setLocalProperty(name, value)
             context.setJobGroup(group, "state-store", interruptOnCancel=True)
             try:
                 return cast("list[R | StateStoreError]", of_task(task).collect())
@@ -379,6 +386,20 @@ def _few_rows_at_once(conf: Any) -> Iterator[None]:
             conf.unset(_BATCH_ROWS_NAME)
         else:
             conf.set(_BATCH_ROWS_NAME, session_bound)
+
+
+def _options_of(frames: Sequence[DataFrame]) -> dict[str, str]:
+    """Return the options of the sessions of DataFrames; where they differ, those of the first count.
+
+    Spark's own jobs of SQL have them as properties, too: some functions and readers of files look for options
+    where they run, such as for that of parsers of dates, and would take Spark's defaults.
+    """
+    return {
+        name: value
+        for frame in reversed(frames)
+        for name, value in frame.sparkSession.conf.getAll.items()
+        if name.startswith("spark.")
+    }
 
 
 def _shuffled(rdd: RDD[bytes], to_pairs: Any, partitions: int) -> RDD[bytes]:

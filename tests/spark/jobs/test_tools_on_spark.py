@@ -29,6 +29,7 @@ pytestmark = pytest.mark.spark
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 SIDES = ("left", "right")
+LEGACY_DATES, OWN_POOL = "spark.sql.legacy.timeParserPolicy", "spark.scheduler.pool"
 
 TOOLS = {
     "verify": functools.partial(state_store.verify, all_versions=True),
@@ -317,6 +318,30 @@ def test_the_session_keeps_its_bound_of_rows_at_once(spark, bound):
     finally:
         spark.conf.unset(jobs._BATCH_ROWS_NAME)
     assert spark.conf.getAll == before
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_rows_of_a_data_frame_are_read_with_the_options_of_its_session(spark, tmp_path, shuffles):
+    """Readers of files look for some where they run: with Spark's defaults these dates would be null."""
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    first = state_store.show(source).slice(0, 1).drop_columns(["partition_id", "carrier", "flights"])
+    pq.write_table(first, tmp_path / "first.parquet")
+    (tmp_path / "days.csv").write_text("A,1/2/2020\nB,3/4/2020\n")
+    reader = spark.read.schema("carrier string, day_of date").option("dateFormat", "dd/MM/yyyy")
+    days = reader.csv(str(tmp_path / "days.csv")).repartition(2 if shuffles else 1)
+    frame = days.selectExpr("carrier", "bigint(dayofyear(day_of)) as flights").crossJoin(
+        spark.read.parquet(str(tmp_path / "first.parquet"))
+    )
+    properties = {name: spark.sparkContext.getLocalProperty(name) for name in (LEGACY_DATES, OWN_POOL)}
+    spark.conf.set(LEGACY_DATES, "LEGACY")
+    try:
+        state_store.import_state(source, frame, target)
+    finally:
+        spark.conf.unset(LEGACY_DATES)
+    found = state_store.show(target).select(["carrier", "flights"]).to_pylist()
+    assert in_order(found) == [{"carrier": "A", "flights": 32}, {"carrier": "B", "flights": 94}]
+    assert properties == {name: spark.sparkContext.getLocalProperty(name) for name in properties}
 
 
 @pytest.mark.tier("more")
