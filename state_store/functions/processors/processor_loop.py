@@ -567,9 +567,10 @@ class RowOutput:
     def _add_object(self, row: Any, uncopied: list[int]) -> None:
         """Add a row that waits as an object; its place goes into `uncopied` if it can still change."""
         rows, width = self._rows, len(self._names)
-        for start in range(0, len(self._values), width):
-            rows.append(dict(zip(self._names, self._values[start : start + width])))
-        self._values = []
+        if self._values:
+            for start in range(0, len(self._values), width):
+                rows.append(dict(zip(self._names, self._values[start : start + width])))
+            self._values = []
         if type(row) is not Row or not _ARE_SCALARS(map(type, row)):
             row = row.asDict(True)
             if not all(map(_is_own, row.values())):

@@ -69,6 +69,13 @@ def test_output_is_what_the_processor_gave_in_its_order(
     assert [row for batch in batches for row in batch.to_pylist()] == expected
 
 
+def test_rows_of_a_schema_without_columns_are_none() -> None:
+    """As PySpark's worker has it: Arrow counts no rows of a batch without columns."""
+    output = RowOutput(StructType())
+    assert not list(output.add(iter([Row(k=1), Row(k=2)])))
+    assert [batch.num_rows for batch in output.flush_all()] == [0]
+
+
 def _taken(value: object) -> object:
     return bytes(value) if isinstance(value, bytearray) else list(value) if isinstance(value, list) else value
 
