@@ -72,9 +72,18 @@ class Results:
     def bench(self) -> str:
         return next((result["bench"] for result in self.scenarios.values()), "none")
 
+    def cases(self, scenario: str) -> Mapping[str, Any]:
+        """Return the steps of a scenario by case; its queries are those of a case without a name."""
+        result = self.scenarios.get(scenario, {})
+        return result["cases"] if "cases" in result else {"": result.get("queries", {})}
+
     def step(self, scenario: str, case: str, label: str) -> Mapping[str, Any]:
         """Return statistics by provider; empty if the step was not measured."""
-        return self.scenarios.get(scenario, {}).get("cases", {}).get(case, {}).get(label, {})
+        return self.cases(scenario).get(case, {}).get(label, {})
+
+    def stats(self, scenario: str, case: str, label: str, subject: str) -> Mapping[str, Any]:
+        """Return the statistics of a step and provider. Raises KeyError: it was not measured."""
+        return self.step(scenario, case, label)[subject]
 
     def median(
         self, scenario: str, case: str, label: str, subject: str, kind: str, name: str
@@ -117,11 +126,16 @@ class Results:
                     if kinds:
                         yield (scenario, case, label), kinds[0]
 
-    def row_bytes(self, scenario: str, case: str) -> int:
-        """Return the bytes of a key row and its value row, as the driver writes them."""
-        spec = self.scenarios[scenario]["specs"][case]
-        key = 16 if spec.get("layout", "plain") == "plain" else 24
-        return key + max(24, (spec.get("value_bytes", 100) + 7) // 8 * 8)
+    def written(self, *step: str) -> float:
+        """Return bytes written to checkpoint storage per byte of a row written, over the batches of a step.
+
+        A row is a key row and its value row, as the driver writes them. Raises KeyError: it was not measured.
+        """
+        stats, spec = self.stats(*step), self.scenarios[step[0]]["specs"][step[1]]
+        key_bytes = 16 if spec.get("layout", "plain") == "plain" else 24
+        row_bytes = key_bytes + max(24, (spec.get("value_bytes", 100) + 7) // 8 * 8)
+        rows = stats["batch"]["operations"]["median"] * stats["segments"]["batches"]
+        return float(stats["segments"]["total"]["written_bytes"] / (rows * row_bytes))
 
 
 def load(directory: Path) -> Results:

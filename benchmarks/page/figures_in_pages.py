@@ -9,13 +9,13 @@ tables of engines in `docs/compare.md` are made of `engines.json` (`engine_table
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.page import engine_tables
-from benchmarks.results import load
+from benchmarks.page.page_parts import functions, processors
+from benchmarks.results import OURS, load
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GROUPS = 44_000
@@ -35,34 +35,22 @@ def figures(measured: Path) -> dict[str, str]:
     Args:
         measured: the directory of the results.
     """
-    functions, processors = (
-        json.loads((measured / f"{name}.json").read_text(encoding="utf-8"))[key]
-        for name, key in (("vectorized", "functions"), ("processors", "processors"))
-    )
-    (run,) = [sizes for sizes in functions if sizes["groups"] == GROUPS]
-    forms = {(form["store"], form["form"]): form for form in run["measurements"]}
-    many, few = (
-        [row for row in processors if row["store"] == "incremental" and row["groups"] == groups]
-        for groups in (PROCESSOR_GROUPS, FEW)
-    )
+    results = load(measured)
+    forms = {(row["store"], row["form"]): row for row in functions(results) if row["groups"] == GROUPS}
     compared = {
-        ("" if store == "incremental" else f"{store}_") + name: (form, forms[store, "stock"])
-        for (store, name), form in forms.items()
-    }
-    compared |= {
-        f"{row['case']}_{form}": (row[form], row["stock"]) for row in many for form in ("stock", "batched")
+        form if store == OURS else f"{store}_{form}": (row, forms[store, "stock"])
+        for (store, form), row in forms.items()
     }
     values = {}
+    for row in processors(results):
+        if row["groups"] == PROCESSOR_GROUPS and row["store"] == OURS:
+            compared |= {f"{row['case']}_{form}": (row[form], row["stock"]) for form in ("stock", "batched")}
     for name, (own, stock) in compared.items():
-        seconds = {"s": own["median_ms"] / 1000, "cpu_s": own["median_cpu_s"]}
-        values |= {
-            f"{name}_{unit}": f"{time:.2f}" if time < 1 else f"{time:.1f}" for unit, time in seconds.items()
-        }
-        values[f"{name}_times"] = _times(stock["median_ms"] / own["median_ms"])
-        values[f"{name}_cpu_times"] = _times(stock["median_cpu_s"] / own["median_cpu_s"])
-    for row in many:
-        values[f"{row['case']}_batched_times"] = _times(row["times_stock"])
-        values[f"{row['case']}_batched_cpu_times"] = _times(row["times_stock_cpu"])
+        for kind, figure, unit in (("", "median_ms", 1000), ("cpu_", "median_cpu_s", 1)):
+            seconds = own[figure] / unit
+            values[f"{name}_{kind}s"] = f"{seconds:.2f}" if seconds < 1 else f"{seconds:.1f}"
+            values[f"{name}_{kind}times"] = _times(round(stock[figure] / own[figure], 2))
+    few = [row for row in processors(results) if row["groups"] == FEW and row["store"] == OURS]
     for word, end in (("least", min), ("most", max)):
         for form in ("stock", "batched"):
             values[f"few_{form}_{word}"] = f"{end(row[form]['median_ms'] for row in few):.0f}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from benchmarks.environment import s3_service
@@ -71,26 +70,26 @@ def table(rows: Iterable[Row], columns: str = "") -> str:
         heads, figures = (
             [cell.strip() for cell in line.strip("|").split("|")] for line in columns.splitlines()
         )
-        cells = [[_cell(row, *figure.split(" ")) for figure in figures] for row in rows]
+        cells = [[_cell(_at(row, path), *form) for path, *form in map(str.split, figures)] for row in rows]
     else:
-        heads, cells = list(*rows[:1]), [[_text(value) for value in row.values()] for row in rows]
+        heads, cells = list(*rows[:1]), [list(map(_cell, row.values())) for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in (heads, *cells)]
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]]) + "\n" if rows else ""
 
 
-def _cell(row: Row, path: str, form: str = "", unit: str = "") -> str:
+def _at(row: Row, path: str) -> Any:
     value: Any = row
     for name in path.split("."):
         value = value.get(name) if value else None
-    if value is None or unit not in _UNITS:
-        return _text(value, form) + (unit if value is not None else "")
-    return format(value / _UNITS[unit], form)
+    return value
 
 
-def _text(value: Any, form: str = "") -> str:
+def _cell(value: Any, form: str = "", unit: str = "") -> str:
+    if value is None:
+        return ""
     if isinstance(value, Mapping):
         return spread(value)
-    return "" if value is None else format(value, form) if form else str(value)
+    return format(value / _UNITS[unit], form) if unit in _UNITS else format(value, form) + unit
 
 
 def spread(stats: Mapping[str, float]) -> str:
@@ -102,38 +101,37 @@ def spread(stats: Mapping[str, float]) -> str:
     return median if stats["n"] < 2 else f"{median} ({low}-{high})"
 
 
-def _measured(results: Results, scenario: str, *figures: str, case: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the statistics of each step and store, or of each query, that have all of these figures."""
-    result = results.scenarios.get(scenario, {})
-    for name, labels in result.get("cases", {"": result.get("queries", {})}).items():
-        for label, subjects in labels.items() if case in ("", name) else ():
+def _measured(results: Results, scenario: str, figure: str) -> Iterator[dict[str, Any]]:
+    """Yield the statistics of each step and store, or of each query, that have this figure."""
+    for case, labels in results.cases(scenario).items():
+        for label, subjects in labels.items():
             for subject, stats in subjects.items() if label != "empty" else ():
-                if all(figure in stats for figure in figures):
-                    row = {"case": name, "label": label, "subject": subject, "store": NAMES[subject], **stats}
-                    yield {
-                        **row,
-                        "cpu": goals.cpu_seconds(results, scenario, name, label, subject),
-                        "share": goals.store_share(results, label, subject),
-                        "native": goals.native_bytes(results, subject, label),
+                if figure in stats:
+                    step = (scenario, case, label, subject)
+                    row = {"case": case, "label": label, "subject": subject, "store": NAMES[subject], **stats}
+                    computed = {
+                        name: goals.measured(compute, results, *step)
+                        for name, compute in goals.OF_STEPS.items()
                     }
+                    yield {**row, **computed}
 
 
 def _compared(results: Results, scenario: str, *costs: str) -> str:
     """Return the tables of each case, with `costs` those of its batches folded below them."""
-    cases = results.scenarios.get(scenario, {}).get("cases", {})
+    cases, rows = results.cases(scenario), list(_measured(results, scenario, "segments") if costs else ())
     texts = []
     for case in cases:
-        head = f"### {case}\n\n" if len(cases) > 1 else ""
-        rows = _measured(results, scenario, "batch", "segments", case=case) if costs else ()
-        phases = table(rows, _COSTS)
-        summary = f"\n<details><summary>A batch by phase, CPU, bytes</summary>\n\n{phases}\n</details>\n"
-        texts.append(head + _medians(results, scenario, case) + (summary if phases else ""))
+        phases = table((row for row in rows if row["case"] == case), _COSTS)
+        texts += [f"### {case}\n"] * (len(cases) > 1) + [_medians(results, scenario, case)]
+        texts += [
+            f"<details><summary>A batch by phase, CPU, bytes</summary>\n\n{phases}\n</details>\n"
+        ] * bool(phases)
     return "\n".join(texts)
 
 
 def _medians(results: Results, scenario: str, case: str) -> str:
     """Return each step's medians and their multiples of ours, and those against lazy restores in a table."""
-    steps = results.scenarios.get(scenario, {}).get("cases", {}).get(case, {})
+    steps = results.cases(scenario).get(case, {})
     names = [name for name in NAMES if any(name in subjects for subjects in steps.values())]
     peers = {title: group for title, group in _STORES.items() if set(group) & set(names)}
     rows, lazy_rows = [], []
@@ -152,14 +150,12 @@ def _medians(results: Results, scenario: str, case: str) -> str:
 
 
 def _storage(results: Results) -> Iterator[Row]:
+    """Yield the bytes held after the batches of each case, beside the costs of these batches."""
+    batches = {(row["case"], row["subject"]): row for row in _measured(results, "storage", "segments")}
     for row in _measured(results, "storage", "storage"):
-        case, subject = row["case"], row["subject"]
-        size = case.removeprefix("batches of ")
-        written = goals.written_per_changed_byte(results, subject, size)
-        if row["label"] == "storage" and written is not None:
-            cpu = goals.cpu_seconds(results, "storage", case, f"uniform {size}", subject)
+        if (costs := batches.get((row["case"], row["subject"]))) is not None:
             held = row["storage"]["bytes"]["median"] / row["storage"]["live_bytes"]["median"]
-            yield {**row, "label": case, "written": written, "cpu": cpu, "held": held}
+            yield {**costs, "label": row["case"], "storage": row["storage"], "held": held}
 
 
 def _own_account(results: Results) -> Iterator[Row]:
@@ -170,15 +166,7 @@ def _own_account(results: Results) -> Iterator[Row]:
             yield {"": row["label"], "metrics": ", ".join(texts)}
 
 
-def _executors(results: Results) -> Iterator[Row]:
-    for count in executors.counts(results):
-        for name, title in NAMES.items():
-            if (cells := executors.row(results, name, count)) is not None:
-                figures = dict(zip(executors.HEADER, cells, strict=True))
-                yield {"": executors.name(count), "provider": title, **figures}
-
-
-def _functions(results: Results) -> Iterator[dict[str, Any]]:
+def functions(results: Results) -> Iterator[dict[str, Any]]:
     """Yield the measurement of each form of a function, with its size and its multiples of Spark's form."""
     for size in results.scenarios.get("vectorized", {}).get("functions", []):
         ratios = {(ratio["store"], ratio["form"]): ratio for ratio in size["ratios"]}
@@ -190,13 +178,13 @@ def _functions(results: Results) -> Iterator[dict[str, Any]]:
 
 def _largest_functions(results: Results) -> list[dict[str, Any]]:
     """Return our forms of a function over the largest batch that Spark's operator ran, too."""
-    rows = [row for row in _functions(results) if row["store"] == OURS and "times_stock" in row]
+    rows = [row for row in functions(results) if row["store"] == OURS and "times_stock" in row]
     largest = max((row["groups"] for row in rows), default=0)
     by_form = {row["form"]: row for row in rows if row["groups"] == largest >= 10_000}
     return [by_form[form] for form in ("vectorized", "per_group", "accelerate") if form in by_form]
 
 
-def _processors(results: Results) -> Iterator[Row]:
+def processors(results: Results) -> Iterator[Row]:
     for row in results.scenarios.get("processors", {}).get("processors", []):
         batch, provider = f"{row['groups']:,} groups of 2 rows", NAMES[row["store"]]
         yield {**row, "batch": batch, "provider": provider, "name": PROCESSORS[row["case"]]}
@@ -267,12 +255,6 @@ def _failures(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _look_ups(results: Results) -> Iterator[Row]:
-    for label in large_store.labels(results):
-        if (work := large_store.amplification(results, label)) is not None:
-            yield {"label": label, **asdict(work)}
-
-
 def _merges(results: Results) -> Iterator[Row]:
     for kind, sizes in results.scenarios.get("merges", {}).get("kinds", {}).items():
         for deltas, stats in sizes.items():
@@ -281,10 +263,8 @@ def _merges(results: Results) -> Iterator[Row]:
 
 def engines(results: Results, workload: str) -> Iterator[Row]:
     """Yield the runs of a workload by size, those of one size in the order of the forms."""
-    names = list(_ENGINES)
     runs = [run for run in _engine_entries(results, "runs") if run["workload"] == workload]
-    runs.sort(key=lambda run: (run["asked_keys"], run["rows_a_key"], names.index(run["form"])))
-    for run in runs:
+    for run in sorted(runs, key=lambda run: (run["asked_keys"], run["rows_a_key"])):
         yield run
         if "broker_cpu_us_a_row" in run:
             figures = {name.removeprefix("broker_"): run[name] for name in run if name.startswith("broker_")}
@@ -309,16 +289,18 @@ def engine_waits(results: Results) -> Iterator[Row]:
 def _wait(entry: Row | None) -> str:
     if entry is None:
         return ""
-    if not entry["keeps_up"]:
-        return "falls behind"
-    return ", ".join(f"{value:,.0f}" for value in (entry["median_ms"], entry["p99_ms"]))
+    return f"{entry['median_ms']:,.0f}, {entry['p99_ms']:,.0f}" if entry["keeps_up"] else "falls behind"
 
 
 def _engine_entries(results: Results, kind: str) -> list[dict[str, Any]]:
+    """Return what was measured of the forms, in their order."""
     entries = results.scenarios.get("engines", {}).get("engines", {}).get(kind, [])
-    names = list(_ENGINES)
-    named = [{**entry, "name": _ENGINES[entry["form"]]} for entry in entries]
-    return sorted(named, key=lambda entry: names.index(entry["form"]))
+    return [
+        {**entry, "name": name}
+        for form, name in _ENGINES.items()
+        for entry in entries
+        if entry["form"] == form
+    ]
 
 
 PARTS: Mapping[str, Callable[..., str | Iterable[Row]]] = {
@@ -327,15 +309,15 @@ PARTS: Mapping[str, Callable[..., str | Iterable[Row]]] = {
     "medians": _medians,
     "against": _against,
     "slower": _slower,
-    "look-ups": _look_ups,
+    "look-ups": large_store.amplifications,
     "own-account": _own_account,
     "waits": _waits,
     "storage-costs": _storage,
-    "executors": _executors,
-    "vectorized": _functions,
+    "executors": executors.rows,
+    "vectorized": functions,
     "functions": _largest_functions,
     "functions-size": lambda results: next((row["batch"] for row in _largest_functions(results)), ""),
-    "processors": _processors,
+    "processors": processors,
     "engines": engines,
     "engine-restarts": engine_restarts,
     "engine-waits": engine_waits,

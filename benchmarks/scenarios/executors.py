@@ -7,13 +7,13 @@ and the agent, which all stores share, are in both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.environment import providers
 from benchmarks.environment.providers import CHANGELOG, HDFS, Variant, incremental
-from benchmarks.results import Results
+from benchmarks.results import NAMES, Results
 from benchmarks.scenarios.store_level import BUDGET_MB, Case, Extent, Run, Step, batches, case, load
 
 SCENARIO = "executors"
@@ -25,8 +25,11 @@ MAINTAINED = f"{BATCH}, with maintenance"
 MEMORY = "memory"
 RECOVER = "recover"
 
-_MB = 1 << 20
-_HANDLES = ("threads", "descriptors")
+_TOTALS = {
+    "total_bytes": ("heap_bytes", "jvm_anonymous_bytes", "jvm_file_bytes", "children_pss_bytes"),
+    "threads": ("jvm_threads", "children_threads"),
+    "descriptors": ("jvm_descriptors", "children_descriptors"),
+}
 
 
 def numbers(extent: Extent) -> tuple[int, ...]:
@@ -85,105 +88,47 @@ def counts(results: Results) -> list[int]:
     return sorted(case["stores"] for case in cases.values())
 
 
-@dataclass(frozen=True)
-class Floor:
-    """The costs of each store beyond those that all stores share.
+def memory(results: Results, subject: str, count: int) -> dict[str, float]:
+    """Return bytes and handles of an executor, and those of JVM and agent together; empty if not measured."""
+    stats = results.step(SCENARIO, name(count), MEMORY).get(subject, {}).get("memory", {})
+    medians = {field: stat["median"] for field, stat in stats.items()}
+    totals = {total: sum(medians[field] for field in fields) for total, fields in _TOTALS.items() if medians}
+    return {**medians, **totals}
 
-    Bytes are grouped by place; threads and descriptors are those of JVM and agent together.
+
+def floor(results: Results, subject: str, count: int) -> dict[str, float]:
+    """Return the bytes and handles of each store beyond those that all stores share.
+
+    They are the growth from the fewest measured stores to `count`; empty if either was not measured.
     """
-
-    heap_bytes: float
-    native_bytes: float
-    mapped_bytes: float
-    agent_bytes: float
-    threads: float
-    descriptors: float
-
-    @property
-    def total_bytes(self) -> float:
-        return self.heap_bytes + self.native_bytes + self.mapped_bytes + self.agent_bytes
-
-
-def floor(results: Results, subject: str, count: int) -> Floor | None:
-    """Return the costs from the fewest measured stores to `count`; None if either was not measured."""
     least = min(counts(results), default=count)
-    smallest, largest = (_memory(results, subject, stores) for stores in (least, count))
-    if smallest is None or largest is None or count <= least:
-        return None
-
-    def each(*names: str) -> float:
-        return sum(largest[field]["median"] - smallest[field]["median"] for field in names) / (count - least)
-
-    return Floor(
-        heap_bytes=each("heap_bytes"),
-        native_bytes=each("jvm_anonymous_bytes"),
-        mapped_bytes=each("jvm_file_bytes"),
-        agent_bytes=each("children_pss_bytes"),
-        threads=each(*(f"{owner}_threads" for owner in ("jvm", "children"))),
-        descriptors=each(*(f"{owner}_descriptors" for owner in ("jvm", "children"))),
-    )
+    smallest, largest = (memory(results, subject, stores) for stores in (least, count))
+    if not smallest or count <= least:
+        return {}
+    return {field: (value - smallest[field]) / (count - least) for field, value in largest.items()}
 
 
-def agent_share(results: Results, subject: str, count: int) -> float | None:
-    """Return the CPU time of the JVM's children as a share of batches without maintenance: 1 is a core."""
-    step = results.step(*where(count)).get(subject, {})
-    if "segments" not in step:
-        return None
-    segments = step["segments"]
-    return float(segments["cpu_children_s"]["median"] * 1000 / step["batch"]["wall_ms"]["median"])
+def agent_share(results: Results, subject: str, count: int) -> float:
+    """Return the CPU time of the JVM's children as a share of batches without maintenance: 1 is a core.
+
+    Raises KeyError: it was not measured.
+    """
+    stats = results.stats(*where(count), subject)
+    return float(stats["segments"]["cpu_children_s"]["median"] * 1000 / stats["batch"]["wall_ms"]["median"])
 
 
-def _memory(results: Results, subject: str, count: int) -> Mapping[str, Any] | None:
-    step = results.step(SCENARIO, name(count), MEMORY)
-    memory: Mapping[str, Any] | None = step.get(subject, {}).get("memory")
-    return memory
-
-
-def row(results: Results, subject: str, count: int) -> tuple[str, ...] | None:
-    """Return a row of the table: memory, handles, a batch, CPU of a commit, the first batch after a loss."""
-    step = results.step(*where(count)).get(subject, {})
-    if "segments" not in step:
-        return None
-    costs, memory = floor(results, subject, count), _memory(results, subject, count)
-    recovered = results.median(SCENARIO, name(count), RECOVER, subject, "recover", "end_ms")
-    segments = step["segments"]
-    bytes_of = (
-        ()
-        if costs is None
-        else (
-            costs.total_bytes,
-            costs.heap_bytes,
-            costs.native_bytes,
-            costs.mapped_bytes,
-            costs.agent_bytes,
-        )
-    )
-    return (
-        *(f"{value / _MB:.2f}" for value in bytes_of),
-        *([""] * (5 - len(bytes_of))),
-        *("" if memory is None else f"{_both(memory, handle):.0f}" for handle in _HANDLES),
-        "" if memory is None else f"{memory['jvm_mappings']['median']:.0f}",
-        f"{step['batch']['wall_ms']['median']:.0f}",
-        *(f"{segments[owner]['median'] * 1000 / count:.2f}" for owner in ("cpu_jvm_s", "cpu_children_s")),
-        "" if recovered is None else f"{recovered:.0f}",
-    )
-
-
-HEADER = (
-    "MB a store",
-    "heap",
-    "native",
-    "mapped",
-    "agent",
-    "threads",
-    "descriptors",
-    "mappings",
-    "batch ms",
-    "CPU ms a commit, JVM",
-    "and its processes",
-    "first batch after a loss, ms",
-)
-
-
-def _both(memory: Mapping[str, Any], name: str) -> float:
-    return float(memory[f"jvm_{name}"]["median"] + memory[f"children_{name}"]["median"])
+def rows(results: Results) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each number of stores and provider: a store's share, memory, a batch, a loss."""
+    for count, (subject, title) in itertools.product(counts(results), NAMES.items()):
+        step = results.step(*where(count)).get(subject, {})
+        if "segments" in step:
+            yield {
+                "label": name(count),
+                "store": title,
+                "batch": step["batch"],
+                "memory": memory(results, subject, count),
+                "each": floor(results, subject, count),
+                "cpu_jvm": step["segments"]["cpu_jvm_s"]["median"] / count,
+                "cpu_children": step["segments"]["cpu_children_s"]["median"] / count,
+                "recover_ms": results.median(SCENARIO, name(count), RECOVER, subject, "recover", "end_ms"),
+            }

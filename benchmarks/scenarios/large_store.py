@@ -6,7 +6,8 @@ one of a tenth of the keys, which about fits into memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.environment import providers
 from benchmarks.results import OURS, Results
@@ -87,38 +88,26 @@ def labels(results: Results) -> list[str]:
     return [step["label"] for step in steps if step["do"] == "batches"]
 
 
-@dataclass(frozen=True)
-class Amplification:
-    """Work per row and per byte, over the batches of a step.
+def amplifications(results: Results) -> Iterator[dict[str, Any]]:
+    """Yield the work per row and per byte of this store, over the batches of each step that was measured.
 
     For a look-up that memory does not answer: the filters that it checks and the blocks that it reads. For a
     byte of change: the bytes written to checkpoint storage. For a live byte: the bytes held at the end.
     """
-
-    misses_share: float
-    filters: float
-    blocks: float
-    written: float
-    held: float
-
-
-def amplification(results: Results, step: str) -> Amplification | None:
-    """Return the figures of this store, or None if the step was not measured."""
-    own = results.step(SCENARIO, SCENARIO, step).get(OURS, {})
-    if "segments" not in own:
-        return None
-    custom, segments = own["segments"]["custom"], own["segments"]
-    hits, misses = custom["incrementalIndexHits"], custom["incrementalIndexMisses"]
-    rows = own["batch"]["operations"]["median"] * segments["batches"]
-    changed = rows * results.row_bytes(SCENARIO, SCENARIO)
-    held = results.step(SCENARIO, SCENARIO, f"{step}, storage").get(OURS, {}).get("storage")
-    return Amplification(
-        misses_share=misses / max(1, hits + misses),
-        filters=custom["incrementalBaseFilters"] / max(1, misses),
-        blocks=custom["incrementalBaseBlocks"] / max(1, misses),
-        written=segments["total"]["written_bytes"] / changed,
-        held=held["bytes"]["median"] / held["live_bytes"]["median"] if held else 0.0,
-    )
+    for step in labels(results):
+        own = results.step(SCENARIO, SCENARIO, step).get(OURS, {})
+        if "segments" in own:
+            custom = own["segments"]["custom"]
+            hits, misses = custom["incrementalIndexHits"], custom["incrementalIndexMisses"]
+            held = results.step(SCENARIO, SCENARIO, f"{step}, storage").get(OURS, {}).get("storage")
+            yield {
+                "label": step,
+                "misses_share": misses / max(1, hits + misses),
+                "filters": custom["incrementalBaseFilters"] / max(1, misses),
+                "blocks": custom["incrementalBaseBlocks"] / max(1, misses),
+                "written": results.written(SCENARIO, SCENARIO, step, OURS),
+                "held": held["bytes"]["median"] / held["live_bytes"]["median"] if held else 0.0,
+            }
 
 
 def growth(results: Results) -> float | None:
