@@ -61,13 +61,13 @@ def main(arguments: list[str] | None = None) -> None:
     is_complete = not options.scenario and not extent.is_quick and not options.report
     if is_complete or options.keep:
         _keep(options.scenario or usual, out, is_part=bool(options.cases or options.stores))
-    kept = is_complete or options.keep or options.report
-    loaded_results, pages = (results.load(KEPT), ROOT) if kept else (results.load(out), out)
+    of_kept = is_complete or options.keep or options.report
+    loaded_results, pages = (results.load(KEPT), ROOT) if of_kept else (results.load(out), out)
     if options.record:
         recorded.write(loaded_results)
     for warning in recorded.warnings(loaded_results):
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"report: {report.write(loaded_results, pages, keep_earlier=kept)}")
+    print(f"report: {report.write(loaded_results, pages, keep_earlier=of_kept)}")
     sys.exit(1 if failed else 0)
 
 
@@ -81,8 +81,8 @@ def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
     for name in names:
         if "failed" not in measured[name]:
             joins = is_part and name in kept_scenarios
-            kept = results.joined(kept_scenarios[name], measured[name]) if joins else measured[name]
-            (KEPT / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+            result = results.joined(kept_scenarios[name], measured[name]) if joins else measured[name]
+            (KEPT / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -76,8 +76,8 @@ def _batches(segments: list[list[Event]]) -> dict[str, Any]:
         return {}
     result = {"batch": _numbers(batches)}
     result["batch"]["row_us"] = spread([b["rows_ms"] * 1000 / max(1, b["operations"]) for b in batches])
-    for name, wanted in (("with_maintenance", True), ("without_maintenance", False)):
-        walls = [batch["wall_ms"] for batch in batches if batch["overlapped"] is wanted]
+    for name, overlapped in (("with_maintenance", True), ("without_maintenance", False)):
+        walls = [batch["wall_ms"] for batch in batches if batch["overlapped"] is overlapped]
         if walls:
             result[name] = spread(walls)
     return result

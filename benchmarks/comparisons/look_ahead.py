@@ -248,18 +248,18 @@ def _local_part(operator: str, keys: int, changed: int, turns: int, root: str) -
         queries[case] = _started(spark, operator, str(source / case), f"{root}/{case}", _count)
     times: dict[str, list[float]] = {case: [] for case in queries}
     pid = spark._jvm.java.lang.ProcessHandle.current().pid()
-    (made,) = source.glob("*.parquet")
+    (table_file,) = source.glob("*.parquet")
     for turn in range(_WARM + turns):
         for case in ("on", "off") if turn % 2 else ("off", "on"):
             Path(source, case).mkdir(exist_ok=True)
-            shutil.copy(made, source / case / f".{turn}.parquet")
+            shutil.copy(table_file, source / case / f".{turn}.parquet")
             began = _cpu_ms(pid)
             (source / case / f".{turn}.parquet").rename(source / case / f"{turn}.parquet")
             queries[case].processAllAvailable()
             times[case].append(_cpu_ms(pid) - began)
-        made.unlink()
+        table_file.unlink()
         _write(source, rng.choice(keys, changed, replace=False).tolist())
-        (made,) = source.glob("*.parquet")
+        (table_file,) = source.glob("*.parquet")
     for query in queries.values():
         query.stop()
     spark.stop()

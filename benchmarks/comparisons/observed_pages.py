@@ -97,10 +97,10 @@ _COUNTS = ("first_look", "a_minute")
 
 def _query(room: Path, stores: int) -> Any:
     """Return a query whose stores have a full checkpoint and deltas after it."""
-    made = _of_tests("query_directory")
-    query = made.QueryDirectory(room / "flights", room / "scratch", partitions=1)
+    queries = _of_tests("query_directory")
+    query = queries.QueryDirectory(room / "flights", room / "scratch", partitions=1)
     for version in range(1, VERSIONS + 1):
-        query.commit(made.rows(version * 1000, 800 if version == 1 else 20))
+        query.commit(queries.rows(version * 1000, 800 if version == 1 else 20))
         if version == 5:
             query.merge(query.keys[0], FULL)
     query.multiply(stores)
@@ -118,12 +118,12 @@ def _load_ms(browser: Any, url: str) -> float:
 
 def _counted(service: Any, query: Any, seconds: float) -> dict[str, float]:
     """Return the requests to storage while the query commits and somebody asks."""
-    made = _of_tests("query_directory")
+    queries = _of_tests("query_directory")
     ended = threading.Event()
 
     def commit() -> None:
         while not ended.wait(COMMIT_EVERY_S):
-            query.commit(made.rows(query.version * 1000, 20))
+            query.commit(queries.rows(query.version * 1000, 20))
 
     committing = threading.Thread(target=commit)
     before = _requests(service)

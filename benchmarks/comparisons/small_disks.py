@@ -63,8 +63,8 @@ def measure(
         for first in range(_LOADS):
             _write(root / "loaded", np.arange(first, keys, _LOADS))
         part = {"source": str(root / "loaded"), "request_ms": request_ms, "limit": 0, "full": True}
-        made = slow_storage.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
-        state_bytes = made["state_bytes"]
+        load = slow_storage.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
+        state_bytes = load["state_bytes"]
         for distribution in ("uniform", "zipf"):
             source, before = root / "loaded", set((root / "loaded").iterdir())
             rng = np.random.default_rng(1)

@@ -379,8 +379,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stores", default=",".join(STORES), help="stores to run (default: %(default)s)")
     parser.add_argument("--scenarios", help="scenarios to run (default: all)")
     options = parser.parse_args(arguments)
-    wanted = options.scenarios.split(",") if options.scenarios else None
-    chosen = [s for s in (QUICK if options.quick else STANDARD) if wanted is None or s.name in wanted]
+    names = options.scenarios.split(",") if options.scenarios else None
+    scenarios = [s for s in (QUICK if options.quick else STANDARD) if names is None or s.name in names]
     with tempfile.TemporaryDirectory(prefix="vectorized-benchmark-") as temporary:
         spark = session(Path(temporary))
         try:
@@ -388,7 +388,7 @@ def main(arguments: list[str] | None = None) -> int:
             spark.streams.addListener(cpu)
             results = [
                 run_scenario(spark, cpu, s, options.stores.split(","), Path(temporary) / s.name)
-                for s in chosen
+                for s in scenarios
             ]
             versions = {
                 "spark": spark.version,

@@ -235,8 +235,8 @@ class Job:
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the outputs."""
-        found: dict[str, Any] = json.loads((self.root / SUMMARY).read_text())
-        return found
+        summary: dict[str, Any] = json.loads((self.root / SUMMARY).read_text())
+        return summary
 
     def mark(self, batch: int) -> Path:
         """Return the file that says that a batch is done."""

@@ -63,8 +63,8 @@ def outputs(name: str, workload: str, broker: Broker | None = None) -> Found:
     with engine_job.job(name, workload, _CHECKED[workload], broker) as job:
         job.load()
         job.wait(job.start("--purpose", OUTPUTS))
-        found = job.summary()
-    return {"rows": found["rows"], "checksum": found["checksum"]}
+        summary = job.summary()
+    return {"rows": summary["rows"], "checksum": summary["checksum"]}
 
 
 def speed(name: str, workload: str, size: tuple[int, int, int], broker: Broker | None = None) -> Found:
@@ -133,11 +133,11 @@ def recovery(name: str, size: tuple[int, int], broker: Broker | None = None) -> 
         process = job.start(*_WORDS)
         again_s = job.wait_for(job.first, process) - begin
         job.wait(process)
-        found = job.summary()
+        summary = job.summary()
         rows = job.rows * job.batches
-        if found["rows"] >= rows:
-            raise job.failure(f"began anew: {found['rows']} outputs of {rows} rows")
-        if found["last"] != last_of_counter(job.keys, rows):
+        if summary["rows"] >= rows:
+            raise job.failure(f"began anew: {summary['rows']} outputs of {rows} rows")
+        if summary["last"] != last_of_counter(job.keys, rows):
             raise job.failure("counts or sums are wrong after the restart")
     figures = {"cold_s": cold_s, "again_s": again_s, "recovery_s": again_s - cold_s}
     return {name: round(seconds, 2) for name, seconds in figures.items()}

@@ -115,7 +115,7 @@ class Sessions(KeyedProcessFunction):
 def settings(asked: argparse.Namespace) -> dict[str, str]:
     """Return the configuration of a job; a job with checkpoints of an earlier life begins at the last."""
     mode, backend = asked.form.split("-")
-    chosen = {
+    configuration = {
         "python.execution-mode": mode,
         "python.executable": sys.executable,
         "python.client.executable": sys.executable,
@@ -130,11 +130,11 @@ def settings(asked: argparse.Namespace) -> dict[str, str]:
     }
     complete = sorted(asked.root.glob("checkpoints/*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime)
     if complete:
-        chosen["execution.state-recovery.path"] = f"file://{complete[-1].parent}"
+        configuration["execution.state-recovery.path"] = f"file://{complete[-1].parent}"
     if asked.purpose == LATENCY:
-        chosen["execution.buffer-timeout.interval"] = "1 ms"
-        chosen["python.fn-execution.bundle.time"] = "5"
-    return chosen
+        configuration["execution.buffer-timeout.interval"] = "1 ms"
+        configuration["python.fn-execution.bundle.time"] = "5"
+    return configuration
 
 
 def rows_of(

@@ -76,7 +76,7 @@ def results_of(asked: argparse.Namespace, rows: DataFrame) -> DataFrame:
         processor = PROCESSORS[asked.workload]()
         return groups.transformWithState(processor, output, "update", "eventTime" if is_timed else "none")
     timeout = "EventTimeTimeout" if is_timed else "NoTimeout"
-    return groups.applyInPandasWithState(function.made(), output, function.state, "update", timeout)
+    return groups.applyInPandasWithState(function.build(), output, function.state, "update", timeout)
 
 
 def started(asked: argparse.Namespace, results: DataFrame, outputs: Outputs | None) -> StreamingQuery:

@@ -40,9 +40,9 @@ def to_kafka(broker: str, topic: str, workload: str, keys: int) -> tuple[Callabl
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    kept = {"retention.ms": "-1"}  # by moments of events, which are long ago
+    config = {"retention.ms": "-1"}  # by moments of events, which are long ago
     admin = AdminClient({"bootstrap.servers": broker})
-    admin.create_topics([NewTopic(topic, 1, 1, config=kept)])[topic].result()
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
     producer = Producer({"bootstrap.servers": broker, "linger.ms": 0, "queue.buffering.max.messages": 10**6})
 
     def send(numbers: range) -> None:

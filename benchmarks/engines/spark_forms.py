@@ -148,21 +148,26 @@ def counted_tables(rows: pa.Table, states: pa.Table, context: Any) -> Any:
 def session_tables(rows: pa.Table, states: pa.Table, context: Any) -> Any:
     """Follow the sessions of all groups of a call: their kept events join the new ones, as of the last."""
     opened = states.filter(states["__exists"])
-    kept = opened["events"].combine_chunks()
-    lengths = kept.value_lengths().to_numpy()
+    events_before = opened["events"].combine_chunks()
+    lengths = events_before.value_lengths().to_numpy()
     if context.timed_out:
-        closed = {"k": opened["k"], "c": lengths, "t": _sums(kept.flatten(), lengths), "e": opened["last"]}
+        closed = {
+            "k": opened["k"],
+            "c": lengths,
+            "t": _sums(events_before.flatten(), lengths),
+            "e": opened["last"],
+        }
         return state_store.Result(output=pa.table(closed), remove=states["__group"])
     group = np.concatenate([np.repeat(opened["__group"].to_numpy(), lengths), rows["__group"].to_numpy()])
     ms = np.concatenate([np.repeat(opened["last"].to_numpy(), lengths), rows["ms"].to_numpy()])
-    events = np.concatenate([kept.flatten().to_numpy(), rows["v"].to_numpy()])
+    events = np.concatenate([events_before.flatten().to_numpy(), rows["v"].to_numpy()])
     order = np.lexsort((ms, group))
     group, ms, events = group[order], ms[order], events[order]
     starts = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (ms[1:] > ms[:-1] + GAP_MS)))
     lengths = np.diff(np.append(starts, len(group)))
     ends, of = starts + lengths - 1, group[starts]
     is_open = np.append(of[1:] != of[:-1], True)
-    found = {
+    sessions = {
         "k": states["k"].to_numpy()[of],
         "c": lengths,
         "t": np.add.reduceat(events, starts),
@@ -174,7 +179,7 @@ def session_tables(rows: pa.Table, states: pa.Table, context: Any) -> Any:
         "events": pa.ListArray.from_arrays(offsets, events[np.repeat(is_open, lengths)]),
     }
     return state_store.Result(
-        output=pa.table(found).filter(pa.array(~is_open)),
+        output=pa.table(sessions).filter(pa.array(~is_open)),
         state=pa.table(state),  # each group of a call has rows, so each has one open session
         timeout=pa.array(ms[ends][is_open] + GAP_MS),
     )
@@ -188,9 +193,9 @@ def _sums(values: pa.Array, lengths: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of `applyInPandasWithState`: what makes it, and the columns of its state."""
+    """A function of `applyInPandasWithState`: what builds it, and the columns of its state."""
 
-    made: Callable[[], Any]
+    build: Callable[[], Any]
     state: str
 
 

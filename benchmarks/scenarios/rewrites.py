@@ -137,11 +137,11 @@ def _merge(
         files = database.files()
     tidy(target, {file.name for file in files})
     links.rmdir()
-    made = [file for file in files if file.name not in before and file.name not in ingested]
+    new_files = [file for file in files if file.name not in before and file.name not in ingested]
     return {
         "seconds": time.perf_counter() - started,
         "cpu_seconds": _cpu_seconds() - cpu,
-        "rewritten_bytes": sum(file.size_bytes for file in made),
+        "rewritten_bytes": sum(file.size_bytes for file in new_files),
         "files": len(files),
         "bytes": sum(file.size_bytes for file in files),
     }

@@ -319,9 +319,9 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
     def steps(
         some: Sequence[int], where: Sequence[str], after: Sequence[int], repetitions: int, **loaded: int
     ) -> list[Step]:
-        made: list[Step] = []
+        result: list[Step] = []
         for keys in some:
-            made += [
+            result += [
                 {**load(keys), **loaded},
                 batches(extent, "uniform", size, batches=3, segments=1, label=f"batches at {short(keys)}"),
             ]
@@ -329,11 +329,11 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
                 label = f"{short(keys)} keys, local files {local}"
                 fewer = max(1, repetitions // 2) if keys == sizes[-1] else repetitions
                 often = repetitions if local == "present" else fewer  # a goal compares the sizes
-                made.append({"do": "restore", "label": label, "local": local, "repetitions": often})
+                result.append({"do": "restore", "label": label, "local": local, "repetitions": often})
                 for many in after:
                     first = {"label": f"{label}, batch of {short(many)}", "size": many}
-                    made.append({"do": "recover", **first, "local": local, "repetitions": fewer})
-        return made
+                    result.append({"do": "recover", **first, "local": local, "repetitions": fewer})
+        return result
 
     subjects = [*history(extent), incremental(BUDGET_MB)]
     near = steps(sizes, ("absent",) if quick else ("absent", "present"), (size,), 1 if quick else 5)

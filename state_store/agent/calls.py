@@ -421,10 +421,10 @@ class Stores:
         self._scheduler.wake()
         self._lease_rounds.look()
 
-    def _cache_of(self, kept: Path, budget_bytes: int) -> LocalCache:
+    def _cache_of(self, root: Path, budget_bytes: int) -> LocalCache:
         """Return the files kept on a disk, which all stores on it share."""
-        cache = LocalCache(kept, budget_bytes, runtime=self._runtime)
-        return self._caches.setdefault((kept, budget_bytes), cache)
+        cache = LocalCache(root, budget_bytes, runtime=self._runtime)
+        return self._caches.setdefault((root, budget_bytes), cache)
 
     def _times_of(self, location: str) -> RequestTimes:
         """Return the times of requests to the service that has the location."""

@@ -45,7 +45,7 @@ class _Running:
 
     id: str
     query: str
-    wanted: rest_answers.FullCheckpointRequest
+    request: rest_answers.FullCheckpointRequest
     asked_ms: int
     keys: list[StoreKey] = field(default_factory=list)
     outcomes: list[rest_answers.StoreOutcome] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Operations:
                 raise BusyError("the service is stopping")
             operation = None if trigger is None else self._known.get(trigger)
             if operation is not None:
-                if operation.query != watched.name or _range(operation.wanted) != _range(request):
+                if operation.query != watched.name or _range(operation.request) != _range(request):
                     raise ConflictError(f"the id '{trigger}' belongs to another request", option="triggerId")
                 return _described(operation)
             running = next(
@@ -108,7 +108,7 @@ class Operations:
                 None,
             )
             if running is not None:
-                if _range(running.wanted) == _range(request):
+                if _range(running.request) == _range(request):
                     return _described(running)
                 raise ConflictError(
                     f"request {running.id} for other stores of query '{watched.name}' is running; try "
@@ -195,7 +195,7 @@ class Operations:
 
     def _make(self, watched: Watched, running: _Running) -> None:
         try:
-            request = running.wanted
+            request = running.request
             query = Query.open(watched.location)
             keys = [
                 key
@@ -286,11 +286,11 @@ def _reason(running: _Running) -> str:
 
 
 def _made(query: Query, key: StoreKey, reason: str) -> rest_answers.StoreOutcome:
-    (made,) = full_checkpoint(
+    (snapshot,) = full_checkpoint(
         query.location, key.operator, key.partition, key.name, stores=1, reason=reason
     ).made
     return rest_answers.StoreOutcome(
-        key.operator, key.partition, key.name, "made", made.version.number, made.files, made.bytes
+        key.operator, key.partition, key.name, "made", snapshot.version.number, snapshot.files, snapshot.bytes
     )
 
 
@@ -308,7 +308,7 @@ def _described(running: _Running) -> rest_answers.Operation:
     failed = sum(outcome.failure is not None for outcome in running.outcomes)
     is_over = running.ended_ms is not None
     versions = [o.version for o in running.outcomes if o.version is not None]
-    made = rest_answers.Made(
+    result = rest_answers.Made(
         max(versions, default=None), running.failure.message if running.failure else None
     )
     outcomes = sorted(running.outcomes, key=lambda o: (o.failure is None, o.operator, o.partition, o.store))
@@ -320,7 +320,7 @@ def _described(running: _Running) -> rest_answers.Operation:
         made=len(running.outcomes) - failed,
         failed=failed,
         stores=outcomes[:MAX_OUTCOMES],
-        operation=made if is_over else None,
+        operation=result if is_over else None,
         ended_ms=running.ended_ms,
         wanted=len(running.keys) or None,
         failure=running.failure,

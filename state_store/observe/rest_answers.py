@@ -52,8 +52,8 @@ def declared(
     if default is MISSING:
         return field(metadata=metadata)
     if isinstance(default, (list, dict)):
-        made = type(default)
-        return field(default_factory=made, metadata=metadata)
+        container = type(default)
+        return field(default_factory=container, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 

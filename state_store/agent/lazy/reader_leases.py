@@ -138,25 +138,25 @@ class Readers:
 
         def find() -> Restored:
             nonlocal restored_s
-            made = restore()
+            result = restore()
             restored_s = clock_s()
-            return made
+            return result
 
-        def give_up(made: Restored) -> None:
-            self._bases.drop(made.base.directory)
-            discard(made.base.directory)
+        def give_up(result: Restored) -> None:
+            self._bases.drop(result.base.directory)
+            discard(result.base.directory)
 
-        made, lease, lost = find_under_lease(find, _remote_files, give_up, self._new_lease)
+        result, lease, lost = find_under_lease(find, _remote_files, give_up, self._new_lease)
         if lease is None:
-            return made
+            return result
         if lost:
             self._log.warning(
-                f"'{min(lost)}', which version {made.version} needs, is condemned, and nothing takes its "
+                f"'{min(lost)}', which version {result.version} needs, is condemned, and nothing takes its "
                 "place: it is read for as long as it is there"
             )
-        self._add(made.base.directory, _remote_files(made), lease, is_lost=False)
-        chosen_ms = made.phases["choose_ms"] + (clock_s() - restored_s) * 1000
-        return replace(made, phases={**made.phases, "choose_ms": chosen_ms})
+        self._add(result.base.directory, _remote_files(result), lease, is_lost=False)
+        chosen_ms = result.phases["choose_ms"] + (clock_s() - restored_s) * 1000
+        return replace(result, phases={**result.phases, "choose_ms": chosen_ms})
 
     def hold(self, directory: Path, files: Iterable[SparseFile]) -> None:
         """Hold the stored files that a base reads which a merge has made; a lease on it from before ends.

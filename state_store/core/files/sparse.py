@@ -244,12 +244,12 @@ class SparseFile:
         return Wanted(self.path, self.size_bytes, directory / self.name, sha256=self.sha256, crc32=self.crc32)
 
 
-def drop_data(path: Path, kept: Iterable[tuple[int, int]] = ()) -> None:
+def drop_data(path: Path, ranges: Iterable[tuple[int, int]] = ()) -> None:
     """Replace a complete file by a sparse one that has its tail. Other links to the file keep it.
 
     Args:
         path: The file.
-        kept: Start and end of other ranges that stay.
+        ranges: Start and end of other ranges that stay.
 
     Raises:
         LocalDiskError: The disk fails.
@@ -260,7 +260,7 @@ def drop_data(path: Path, kept: Iterable[tuple[int, int]] = ()) -> None:
     with local_disk_errors(aside):
         aside.unlink(missing_ok=True)
         make_hole(aside, size)
-        pages = [(start // PAGE_BYTES * PAGE_BYTES, _page_end(end, size)) for start, end in kept]
+        pages = [(start // PAGE_BYTES * PAGE_BYTES, _page_end(end, size)) for start, end in ranges]
         copy_ranges(path, aside, [*pages, ((size - tail) // PAGE_BYTES * PAGE_BYTES, size)])
         aside.replace(path)
 

@@ -152,7 +152,7 @@ class LocalCache:
             used_bytes = self._used_bytes(changed)
         if used_bytes <= self._budget_bytes:
             return 0
-        kept_files = sorted(kept for directory in _directories(self.root) for kept in _files(directory.path))
+        kept_files = sorted(file for directory in _directories(self.root) for file in _files(directory.path))
         excess = sum(size for _, size, _ in kept_files) - self._budget_bytes
         removed = 0
         for _, size, path in kept_files:

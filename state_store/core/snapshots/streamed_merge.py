@@ -542,7 +542,7 @@ class StoredTables:
         self._lease.announce([stored])
         context.storage.upload(path, stored)
         self.upload_ms += (context.runtime.monotonic_s() - start) * 1000
-        drop_data(path, kept=first_and_last_block(path))
+        drop_data(path, ranges=first_and_last_block(path))
         self._files.append((path, file))
 
     def taken_in(self, version: VersionId, keys: int) -> dict[str, DatabaseFile]:

@@ -84,26 +84,26 @@ class Column:
 class Columns:
     """The columns of a view, all or some, decoded from its rows. Immutable; safe for any thread."""
 
-    def __init__(self, view: View, chosen: Sequence[str] | None = None) -> None:
+    def __init__(self, view: View, columns: Sequence[str] | None = None) -> None:
         """Choose columns of a view.
 
         Args:
             view: the view.
-            chosen: names of columns, in their order; None is all.
+            columns: names of columns, in their order; None is all.
 
         Raises:
-            MissingError: a name in `chosen` is not a column.
-            OptionError: `chosen` is not a sequence of names.
+            MissingError: a name in `columns` is not a column.
+            OptionError: `columns` is not a sequence of names.
         """
         import pyarrow
 
-        if chosen is not None:
-            check_names("columns", chosen)
+        if columns is not None:
+            check_names("columns", columns)
 
         self.view = view
         every = {column.field.name: column for column in _columns(view)}
         self._partition = next(column.field for column in every.values() if column.number < 0)
-        names = list(every) if chosen is None else list(dict.fromkeys(chosen))
+        names = list(every) if columns is None else list(dict.fromkeys(columns))
         unknown = [name for name in names if name not in every]
         if unknown:
             raise MissingError(f"there is no column '{unknown[0]}'; there are: {', '.join(every)}")
@@ -144,12 +144,12 @@ class Columns:
 
     def shown_keys(self, keys: list[bytes]) -> list[bytes]:
         """Return keys in which hidden columns are 0: equal if the columns that are shown are equal."""
-        shown = [
+        numbers = [
             number for number, field in enumerate(self.view.schema.key) if field.name not in self.view.hidden
         ]
-        decoded = iter(decoded_keys(self.view, keys, shown))
+        decoded = iter(decoded_keys(self.view, keys, numbers))
         arrays = [
-            next(decoded) if number in shown else _zeros(len(keys), field)
+            next(decoded) if number in numbers else _zeros(len(keys), field)
             for number, field in enumerate(self.view.schema.key)
         ]
         return list(encoded_keys(self.view, arrays, len(keys)).to_pylist())
@@ -227,7 +227,7 @@ class Columns:
                 inner = [
                     by_position[False, number, position].field for position in range(field.type.num_fields)
                 ]
-                values.append(_struct([_typed(batch, shown) for shown in inner], field))
+                values.append(_struct([_typed(batch, column) for column in inner], field))
         return encoded_keys(self.view, keys, count), encoded_values(self.view, values, count), keys
 
     def _decoded_values(self, values: Encoded) -> list[pyarrow.Array]:
@@ -413,8 +413,8 @@ def _columns(view: View) -> Iterator[Column]:
         else:
             inner = [(None, field)]
         named = renamed([field for _, field in inner], names_in_use, "value_")
-        for (position, _), shown in zip(inner, named, strict=True):
-            yield Column(shown, False, number, position)
+        for (position, _), column in zip(inner, named, strict=True):
+            yield Column(column, False, number, position)
     partition = pyarrow.field(PARTITION, pyarrow.int32(), False)
     names = {field.name for _, field in keys}
     yield Column(renamed([partition], names, "state_")[0], False, -1)

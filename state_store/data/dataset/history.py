@@ -211,8 +211,8 @@ def _of_side_changes(columns: Columns, changes: Iterator[Change]) -> Iterator[Ch
     rows: dict[bytes, tuple[bytes, Counter[bytes], Counter[bytes]]] = {}
     while chunk := list(itertools.islice(changes, ROWS)):
         keys = [key for key, _, _ in chunk]
-        for (key, before, after), shown in zip(chunk, columns.shown_keys(keys), strict=True):
-            _, gone, come = rows.setdefault(shown, (key, Counter(), Counter()))
+        for (key, before, after), shown_key in zip(chunk, columns.shown_keys(keys), strict=True):
+            _, gone, come = rows.setdefault(shown_key, (key, Counter(), Counter()))
             gone.update(() if before is None else (before,))
             come.update(() if after is None else (after,))
     for key, gone, come in rows.values():
@@ -383,13 +383,13 @@ class History:
             lambda database: [(key, database.get(key))],
         )
 
-    def of_side(self, kept: pyarrow.compute.Expression, family: bytes, number: int) -> list[KeyVersion]:
+    def of_side(self, condition: pyarrow.compute.Expression, family: bytes, number: int) -> list[KeyVersion]:
         """Return the versions of the rows of a side of a join whose keys fulfil an expression, oldest first.
 
         Reads the whole side at the oldest version, and all later changes.
 
         Args:
-            kept: the expression.
+            condition: the expression.
             family: the id of the column family.
             number: the partition.
         """
@@ -397,8 +397,8 @@ class History:
         return self._over_versions(
             number,
             family,
-            lambda records: self._kept(kept, records),
-            lambda database: self._kept(kept, database.scan(family, end)),
+            lambda records: self._kept(condition, records),
+            lambda database: self._kept(condition, database.scan(family, end)),
         )
 
     def _over_versions(
@@ -483,7 +483,7 @@ class History:
         keys = sorted(rows)
         return self._columns.decode(keys, [rows[key] for key in keys], number)
 
-    def _kept(self, kept: pyarrow.compute.Expression, records: Records) -> Records:
+    def _kept(self, condition: pyarrow.compute.Expression, records: Records) -> Records:
         """Yield the records whose keys fulfil an expression."""
         import pyarrow
 
@@ -492,7 +492,7 @@ class History:
         while chunk := list(itertools.islice(pending, ROWS)):
             keys = self._columns.keys([key for key, _ in chunk])
             table = pyarrow.Table.from_arrays([*keys, pyarrow.array(range(len(chunk)))], names)
-            yield from (chunk[index] for index in table.filter(kept).column(len(keys)).to_pylist())
+            yield from (chunk[index] for index in table.filter(condition).column(len(keys)).to_pylist())
 
     def _oldest(
         self, number: int, run: Sequence[int], read: Callable[[_Database], Records]

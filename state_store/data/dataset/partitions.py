@@ -358,12 +358,12 @@ class PinnedVersion:
 
 
 class _Pinned(ForwardingStorage):
-    """A store's directory as it was listed; `kept` are files whose bytes are in memory."""
+    """A store's directory as it was listed, with the contents of the files that are in memory."""
 
-    def __init__(self, inner: Storage, entries: Mapping[str, Entry], kept: Mapping[str, bytes]) -> None:
+    def __init__(self, inner: Storage, entries: Mapping[str, Entry], contents: Mapping[str, bytes]) -> None:
         super().__init__(inner)
         self._entries = entries
-        self._kept = kept
+        self._kept = contents
 
     def list_files(self, directory: str) -> list[Entry]:
         if directory not in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY):
@@ -387,7 +387,7 @@ class Partitions:
         query: Query,
         view: View,
         version: int,
-        chosen: Iterable[int] | None = None,
+        numbers: Iterable[int] | None = None,
         *,
         skip_damaged: bool = False,
         runtime: Runtime = SYSTEM,
@@ -398,7 +398,7 @@ class Partitions:
             query: the query.
             view: the store.
             version: the number of the version.
-            chosen: numbers of partitions; None is all.
+            numbers: numbers of partitions; None is all.
             skip_damaged: True collects partitions that cannot be read in `lost`, with the reason, instead of
                 raising.
             runtime: clocks, randomness and threads.
@@ -414,7 +414,7 @@ class Partitions:
         self._runtime = runtime
         self._progress: Progress | None = None
         count = view.operator.stores[view.store]
-        self.numbers = tuple(range(count) if chosen is None else dict.fromkeys(chosen))
+        self.numbers = tuple(range(count) if numbers is None else dict.fromkeys(numbers))
         unknown = [number for number in self.numbers if not 0 <= number < count]
         if unknown:
             raise MissingError(f"there is no partition {unknown[0]}: the store has 0 to {count - 1}")

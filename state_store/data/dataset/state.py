@@ -193,18 +193,18 @@ class State:
                 f"filter is a condition in SQL or an expression of pyarrow, not {as_text(filter)}",
                 option="filter",
             )
-        shown = Columns(self.view, columns)
-        names = shown.schema.names
+        selection = Columns(self.view, columns)
+        names = selection.schema.names
         of_key = None if key is None else self.key_filter(key)
         if isinstance(filter, (str, Condition)):
             condition = Condition(filter, self.view) if isinstance(filter, str) else filter
-            kept = self._kept(condition, of_key, shown.schema, batch_rows)
-            return pyarrow.RecordBatchReader.from_batches(shown.schema, kept)
+            batches = self._kept(condition, of_key, selection.schema, batch_rows)
+            return pyarrow.RecordBatchReader.from_batches(selection.schema, batches)
         if of_key is not None:
             filter = of_key if filter is None else filter & of_key
-        needed = shown if filter is None else Columns(self.view, self._needed(names, filter))
+        needed = selection if filter is None else Columns(self.view, self._needed(names, filter))
         return pyarrow.RecordBatchReader.from_batches(
-            shown.schema, filtered(self._partitions, needed, names, filter, batch_rows)
+            selection.schema, filtered(self._partitions, needed, names, filter, batch_rows)
         )
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
@@ -523,12 +523,12 @@ class State:
         self,
         condition: Condition,
         of_key: pyarrow.compute.Expression | None,
-        shown: pyarrow.Schema,
+        schema: pyarrow.Schema,
         batch_rows: int,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of a key (None: all) for which a condition in SQL is true."""
         named = [] if of_key is None else self._needed([], of_key)
-        names = list(dict.fromkeys([*shown.names, *condition.columns, *named]))
+        names = list(dict.fromkeys([*schema.names, *condition.columns, *named]))
         if condition.is_never:
             return
         partitions = self.partitions
@@ -540,11 +540,11 @@ class State:
             batches = filtered(
                 self._partitions, Columns(self.view, names), names, None, batch_rows, partitions
             )
-        with condition.filtering() as kept:
+        with condition.filtering() as keep:
             for batch in batches:
-                matches = kept(batch if of_key is None else batch.filter(of_key))
+                matches = keep(batch if of_key is None else batch.filter(of_key))
                 if matches.num_rows:
-                    yield matches.select(shown.names)
+                    yield matches.select(schema.names)
 
     def _is_one_key(self, pushed: pyarrow.compute.Expression | None) -> bool:
         return not self.view.is_side and key_of(pushed, self.columns.key_fields) is not None

@@ -182,13 +182,21 @@ class FullCheckpoints:
 
     def __repr__(self) -> str:
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        size_bytes = sum(made.bytes for made in self.made)
+        size_bytes = sum(snapshot.bytes for snapshot in self.made)
         return f"FullCheckpoints({counted(len(self.made), 'store')}, {size_bytes} bytes{failed})"
 
     def _repr_html_(self) -> str:
         rows: list[tuple[object, ...]] = [
-            (made.key, made.version.number, made.keys, made.files, made.bytes, made.chain_bytes, "")
-            for made in self.made
+            (
+                snapshot.key,
+                snapshot.version.number,
+                snapshot.keys,
+                snapshot.files,
+                snapshot.bytes,
+                snapshot.chain_bytes,
+                "",
+            )
+            for snapshot in self.made
         ]
         rows += [(failure.key, *[None] * 5, failure.error.message) for failure in self.failed]
         headings = ("store", "version", "keys", "files", "bytes", "bytes before", "error")

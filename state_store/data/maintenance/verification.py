@@ -205,7 +205,7 @@ class Verified(JsonObject):
             whole_ms: when it ended if it read all stores; None: it did not.
             version: the version that it restored.
         """
-        kept = (
+        others = (
             tuple(problem for problem in self.problems if problem.key not in checked)
             if whole_ms is None
             else ()
@@ -213,7 +213,7 @@ class Verified(JsonObject):
         return Verified(
             self.verified_ms if whole_ms is None else whole_ms,
             self.version if whole_ms is None else version,
-            (*problems, *kept)[:_MAX_PROBLEMS],
+            (*problems, *others)[:_MAX_PROBLEMS],
         )
 
 
