@@ -19,7 +19,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from state_store.core.checkpoint.lineage import Chain, ChainDelta
@@ -63,6 +63,9 @@ _PUT_OPERATIONS = 5
 """Operations of a NameNode for a PUT: a status, a new file, its block, its end, and a rename."""
 
 MIN_BYTES = 16 << 20
+
+Sample = Counter[Any]
+"""What a batch did, and what is in storage after it: numbers by name, those by reason by both."""
 
 JVM_BYTES = 384 << 20
 """Memory of an executor's JVM outside its heap and the budget: the least overhead that Spark adds."""
@@ -191,15 +194,15 @@ class SimulatedStore:
         self._unneeded: dict[str, StoredFile] = {}
         self._version = self._now_ms = self._unread_archives = 0
         self._merged_ms, self._table_numbers = -math.inf, itertools.count(1)
-        self._sample: dict[str, Any] = {}
+        self._sample: Sample = Counter()
 
-    def batch(self) -> dict[str, Any]:
+    def batch(self) -> Sample:
         """Run one more batch: a commit, the merge that is due for the version before it, and a clean-up.
 
         Return what is in storage after it (`kept`, and by reason) and before a clean-up (`stored`), the
         restore of the newest version, bytes that were uploaded, requests by kind in S3's terms, and merges.
         """
-        sample: dict[str, Any] = Counter()
+        sample: Sample = Counter()
         self._sample, before = sample, self._chain
         self._version += 1
         self._now_ms = round(self._version * self._interval_ms)
@@ -219,9 +222,9 @@ class SimulatedStore:
             reason = reason_of(path, by_newest=path in needed, by_older=path not in self._unneeded)
             sizes[reason] += size_bytes
             files[reason] += 1
-        for reason in REASONS:
-            sample[f"{reason}_bytes"], sample[f"{reason}_files"] = sizes[reason], files[reason]
-        sample["kept_bytes"], sample["kept_files"] = sum(sizes.values()), len(self.stored)
+        sample.update({(reason, "bytes"): sizes[reason] for reason in REASONS})
+        sample.update({(reason, "files"): files[reason] for reason in REASONS})
+        sample["kept_bytes"], sample["kept_files"] = sum(self.stored.values()), len(self.stored)
         return sample
 
     def _commit(self) -> int:
@@ -263,10 +266,10 @@ class SimulatedStore:
         new_files = [file for file in files if file.path not in self.stored]
         if len(new_files) < len(files):
             kind, merges, changes = INCREMENTAL, chain.merges_since_full + 1, chain.deltas_since_full
-            self._ask(lists=4, gets=1, puts=2, deletes=2)
+            self._sample.update(lists=4, gets=1, puts=2, deletes=2)
         else:
             kind, merges, changes = FULL, 0, 0
-            self._ask(lists=3, puts=1, deletes=1)
+            self._sample.update(lists=3, puts=1, deletes=1)
         self._sample[kind] = 1
         manifest = Manifest(*chain.version, kind, None, None, merges, changes, round(self._keys), files)
         archive_bytes = _ARCHIVE_BYTES + _ARCHIVE_ENTRY_BYTES * len(files)
@@ -277,10 +280,6 @@ class SimulatedStore:
         self._chain = self._chain.publish(manifest)
         self._statistics.note_merge(manifest, self._now_ms)
         self._unneeded |= {file.path: file for file in self._registry.publish(manifest, archive_bytes)}
-
-    def _ask(self, **requests: int) -> None:
-        for kind, count in requests.items():
-            self._sample[kind] += count
 
     def _merged(self, runs: Sequence[Run], level: int) -> Run:
         """Merge neighbours into one run. The oldest has all keys once, others the last writes of each key.
@@ -321,18 +320,18 @@ class SimulatedStore:
         for path in going:
             del self._unneeded[path]
             self.stored.pop(path, None)
-        self._ask(lists=6, gets=self._unread_archives, puts=1, deletes=1 + len(going))
+        self._sample.update(lists=6, gets=self._unread_archives, puts=1, deletes=1 + len(going))
         self._unread_archives = 0
 
 
 def _steady(
     store: SimulatedStore, keep: int, maximum: int, progress: ProgressOption
-) -> tuple[list[dict[str, Any]], bool]:
+) -> tuple[list[Sample], bool]:
     """Return the batches of complete cycles, after those in which the first versions were retained.
 
     If there is no cycle among the maximum number of batches, they are the second half of these.
     """
-    samples: list[dict[str, Any]] = []
+    samples: list[Sample] = []
     fulls: list[int] = []
     with reporting(progress, "simulated", 1, "batches") as meter:
         if meter is not None:
@@ -562,30 +561,26 @@ class Estimate:
         The unit is `bytes`, `ms` or empty.
         """
         for each in fields(self):
-            value = getattr(self, each.name)
+            value, line = getattr(self, each.name), each.metadata
             if each.name == "reasons":
                 for reason, (size_bytes, files) in self.reasons.items():
                     if files:
                         yield "", f"bytes for {reason}", size_bytes, None, "bytes"
                         yield "", f"files for {reason}", files, None, ""
-            elif each.name == "requests_per_minute":
+            elif isinstance(value, Requests):
                 for kind in ("puts", "lists", "gets", "deletes"):
                     yield "", f"{kind[:-1].upper()} requests a minute", getattr(value, kind), None, ""
-            elif each.metadata:
-                label, unit = each.metadata["label"].format(self.hit_ratio), each.metadata["unit"]
-                average, maximum = (
-                    (value.average, value.maximum) if isinstance(value, Range) else (value, None)
-                )
-                yield each.name, label, average, maximum, unit
+            elif line:
+                average, maximum = astuple(value) if isinstance(value, Range) else (value, None)
+                yield each.name, line["label"].format(self.hit_ratio), average, maximum, line["unit"]
 
     def rows(self) -> list[tuple[str, float, float | None]]:
         """Return rows for tables: a name, the average, and the maximum (None: there is only one number)."""
-        lines: list[tuple[str, float, float | None]] = [
-            (f"{label}, ms" if unit == "ms" else label, average, maximum)
-            for _, label, average, maximum, unit in self.figures()
-        ]
         return [
-            *lines,
+            *(
+                (f"{label}, ms" if unit == "ms" else label, average, maximum)
+                for _, label, average, maximum, unit in self.figures()
+            ),
             *((f"seconds of {tool.name} on the executors", tool.time_s, None) for tool in self.tools),
         ]
 
@@ -675,16 +670,18 @@ def estimate(
 
     partitions, count = workload.partitions, len(samples)
     hours = count * workload.interval_ms / 3_600_000
-    totals = {name: sum(sample[name] for sample in samples) for name in set().union(*samples)}
+    totals: Sample = Counter()
+    for sample in samples:
+        totals.update(sample)
 
     def mean(name: str) -> float:
-        return totals.get(name, 0) / count
+        return totals[name] / count
 
     def span(name: str, peak: str, times: float = 1.0) -> Range:
         return Range(times * mean(name), times * max(sample[peak] for sample in samples))
 
     kinds = ("lists", "gets", "puts", "deletes")
-    requests = Requests(*(totals.get(kind, 0) * partitions / 60 / hours for kind in kinds))
+    requests = Requests(*(totals[kind] * partitions / 60 / hours for kind in kinds))
     dollars = (requests.puts + requests.lists) * prices.puts + requests.gets * prices.gets
     stored_bytes = span("kept_bytes", "stored_bytes", partitions)
     memory_bytes = memory_for(workload, hit_ratio, max(1.0, partitions / executors))
@@ -700,13 +697,13 @@ def estimate(
         span("kept_files", "stored_files", partitions),
         upload_bytes_per_s=partitions * mean("uploaded_bytes") / workload.interval_ms * 1000,
         write_amplification=mean("uploaded_bytes") / mean("delta_bytes"),
-        merges_per_hour=partitions * totals.get(INCREMENTAL, 0) / hours,
-        full_per_hour=partitions * totals.get(FULL, 0) / hours,
+        merges_per_hour=partitions * totals[INCREMENTAL] / hours,
+        full_per_hour=partitions * totals[FULL] / hours,
         restore_bytes=span("restore_bytes", "restore_bytes"),
         restore_files=span("restore_files", "restore_files"),
         restore_ms=span("restore_ms", "restore_ms"),
         reasons={
-            reason: tuple(partitions * totals.get(f"{reason}_{of}", 0) / count for of in ("bytes", "files"))
+            reason: tuple(partitions * totals[reason, of] / count for of in ("bytes", "files"))
             for reason in REASONS
         },
         requests_per_minute=requests,

@@ -370,12 +370,7 @@ def measure(
     check_number("operator", operator)
     check_name("store", store)
     query = Query.open(checkpoint)
-    names = [
-        name
-        for known_operator in query.operators
-        if known_operator.id == operator
-        for name in known_operator.stores
-    ]
+    names = [name for each in query.operators if each.id == operator for name in each.stores]
     if store is None and len(names) == 1:
         store = names[0]
     elif store not in names:
@@ -398,14 +393,8 @@ def measure(
                 if not storage.is_local:
                     storage = MeasuredStorage(storage, times, runtime)
                 since = max(0, version - MAX_DELTAS)
-                pin = PinnedVersion(
-                    found_store.key,
-                    storage,
-                    version,
-                    committed[found_store.key],
-                    since=since,
-                    runtime=runtime,
-                )
+                newest = committed[found_store.key]
+                pin = PinnedVersion(found_store.key, storage, version, newest, since=since, runtime=runtime)
                 if meter is not None:
                     pin.follow(meter)
                     meter.expect(pin.lineage_bytes)
