@@ -81,6 +81,9 @@ TIMEOUT_S = 900
 PROGRAMS = HERE
 """The directory of the programs."""
 
+_KAFKAS_OPTIONS = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")
+"""Options of the JVM, as Kafka's own script sets them."""
+
 _LOOK_S = 0.003
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -155,14 +158,14 @@ class Broker:
 
 @contextlib.contextmanager
 def broker_for(names: list[str]) -> Iterator[Broker | None]:
-    """Run a Kafka for the `with` block if one of these forms needs it."""
+    """Run a real Kafka for the `with` block if one of these forms needs it: a process on the loopback."""
     if not any(FORMS[name].needs_broker for name in names):
         yield None
         return
-    from benchmarks.environment import kafka_broker
+    from benchmarks.environment.s3_service import of_tests
 
-    with kafka_broker.started() as (address, pid):
-        yield Broker(address, pid)
+    with of_tests("minikafka").running(_KAFKAS_OPTIONS) as kafka:
+        yield Broker(kafka.address, kafka.jvm.java.lang.ProcessHandle.current().pid())
 
 
 class Job:
