@@ -323,6 +323,20 @@ def remove_unfinished() -> None:
             remove()
 
 
+class Closing(ABC):
+    """A resource that a `with` block closes."""
+
+    def __enter__(self: R) -> R:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the resource back."""
+
+
 class ScratchDirectory(tempfile.TemporaryDirectory[str]):
     """A temporary directory that `remove_unfinished` removes, too."""
 

@@ -21,7 +21,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from state_store.core.checkpoint.lineage import (
@@ -38,7 +37,7 @@ from state_store.core.compat import zip
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease, read_listing
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.core.files.workspace import StoreCache, Workspace
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Closing, Runtime
 from state_store.core.snapshots import merge
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.restore import restore
@@ -165,7 +164,7 @@ def after(prefix: bytes) -> bytes:
     return stem[:-1] + bytes([stem[-1] + 1])
 
 
-class EmbeddedStore:
+class EmbeddedStore(Closing):
     """A store at one version. Use it as a context manager, whose end removes the local files.
 
     Raises:
@@ -229,14 +228,6 @@ class EmbeddedStore:
             store.close()
             raise
         return store
-
-    def __enter__(self) -> EmbeddedStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Drop the changes since the last commit, and the local files."""

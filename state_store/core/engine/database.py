@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
 from state_store.core.engine.table import number_of_records
 from state_store.core.files.transfer import crc32_of
-from state_store.core.runtime import SYSTEM, Running
+from state_store.core.runtime import SYSTEM, Closing, Running
 from state_store.core.storage.local_disk import code_in, remedy
 from state_store.errors import (
     BusyError,
@@ -211,7 +210,7 @@ class _Ended:
         raise InternalError("the database was closed before the end of a scan")
 
 
-class Database:
+class Database(Closing):
     """An open database; a context manager that closes it. Every method raises as `translated`.
 
     Scans that have not ended keep no files open once it is closed.
@@ -229,14 +228,6 @@ class Database:
         with translated("open", str(directory)):
             # Without column_families rocksdict takes most settings from the OPTIONS file, not from `options`.
             self._db = rocksdict.Rdict(str(directory), options, column_families={"default": options})
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop compactions and close the database; a second call does nothing."""

@@ -21,11 +21,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from state_store.core.compat import zip
-from state_store.core.runtime import ScratchDirectory, interruptible
+from state_store.core.runtime import Closing, ScratchDirectory, interruptible
 from state_store.core.settings.option import BYTES
 from state_store.data.dataset.columns import Columns
 from state_store.data.dataset.views import EXPIRES_MS, TIMER_MS, View
@@ -66,7 +65,7 @@ STATE = "state"
 _UNKNOWN_TABLE = re.compile(r'Table with name "?(\d+/.+?@.*?)"? does not exist', re.DOTALL)
 
 
-class Connection:
+class Connection(Closing):
     """An empty database that reads only registered tables. A context manager, for one thread at a time."""
 
     def __init__(self, memory: str = MEMORY, *, utc: bool = False, option: str = "the query") -> None:
@@ -103,14 +102,6 @@ class Connection:
             self._duckdb.execute("SET TimeZone = 'UTC'")
         self._duckdb.execute("SET enable_external_access = false")
         self._duckdb.execute("SET lock_configuration = true")
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the database and remove what it spilled; closing twice is allowed."""

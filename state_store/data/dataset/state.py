@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Closing, Runtime
 from state_store.data.dataset.columns import Columns, Key, key_columns, key_filter
 from state_store.data.dataset.export import write_export
 from state_store.data.dataset.history import Changes, KeyVersion, Lookups
@@ -60,7 +59,7 @@ BATCH_ROWS = 1 << 16
 HEAD_ROWS = 10
 
 
-class State:
+class State(Closing):
     """A version of a store, as it was when Spark committed it. `state_store.open` makes it.
 
     `schema` are the columns: those of the key, those of the value, and `partition_id`. Every reading goes
@@ -95,14 +94,6 @@ class State:
             query, view, number, partitions, skip_damaged=skip_damaged, runtime=runtime
         )
         self._lookups = Lookups(self._partitions, self.columns, self.of_partition)
-
-    def __enter__(self) -> State:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the files in checkpoint storage and remove local ones; closing twice is allowed."""
