@@ -14,19 +14,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.page import engine_tables
-from benchmarks.page.page_parts import functions, processors
+from benchmarks.page.page_parts import PROCESSORS, functions, processors
 from benchmarks.results import OURS, load
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GROUPS = 44_000
 PROCESSOR_GROUPS, FEW = 20_000, 100
+_QUOTED = Path(__file__).with_name("quoted_figures.txt").read_text("utf-8")
 SENTENCES = {
-    page: sentences.strip().split("\n\n")
-    for page, sentences in re.findall(
-        r"(?ms)^## (\S+)\n(.*?)(?=^## |\Z)", Path(__file__).with_name("quoted_figures.txt").read_text("utf-8")
-    )
+    page: [
+        sentence.replace("TITLE", title).replace("CASE", case)
+        for sentence in sentences.strip().split("\n\n")
+        for case, title in (PROCESSORS.items() if "CASE" in sentence else [("", "")])
+    ]
+    for page, sentences in re.findall(r"(?ms)^## (\S+)\n(.*?)(?=^## |\Z)", _QUOTED)
 }
-"""The sentences of each page. `docs/benchmarks.md` is generated as a whole (`report.py`)."""
+"""The sentences of each page, one with `CASE` for each processor. `report.py` makes `docs/benchmarks.md`."""
 
 
 def figures(measured: Path) -> dict[str, str]:
