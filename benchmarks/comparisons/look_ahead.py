@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.environment import slow_storage
+from benchmarks.environment import spark_sessions
 from state_store.core.settings.option import PREFIX
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def measure(
 def _measured(root: Path, common: dict[str, Any], turns: int) -> dict[str, dict[str, float]]:
     def part(where: Path, source: str, **how: Any) -> dict[str, Any]:
         places = {"root": str(where), "local": str(where / "local"), "source": str(root / source)}
-        return slow_storage.run_part(_MODULE, {**common, **places, **how})
+        return spark_sessions.run_part(_MODULE, {**common, **places, **how})
 
     part(root / "made", "in", full=True, ahead=True)
     expected = part(root / "sparks", "sparks-in", full=True, ahead=True, later=str(root / "later"))
@@ -144,7 +144,7 @@ def measure_locally(operators: list[str], keys: int, changed: int, turns: int) -
     for operator in operators:
         with tempfile.TemporaryDirectory() as name:
             part = {"operator": operator, "keys": keys, "changed": changed, "turns": turns, "root": name}
-            result = slow_storage.run_part(_MODULE, part)
+            result = spark_sessions.run_part(_MODULE, part)
             figures[operator] = {case: statistics.median(result[case]) for case in ("off", "on")}
     return figures
 
@@ -169,7 +169,7 @@ def _write(directory: Path, keys: Any, after_s: int = 0) -> None:
         "pad": [hashlib.shake_128(number.tobytes()).hexdigest(100) for number in numbers],
         "at": pa.array(np.full(len(numbers), (_START_S + after_s) * 1_000_000), pa.timestamp("us", "UTC")),
     }
-    slow_storage.add_file(directory, columns)
+    spark_sessions.add_file(directory, columns)
 
 
 def _part(
@@ -195,7 +195,7 @@ def _part(
         "lookAhead": str(ahead).lower(),
         "localDir": local,
     }
-    spark = slow_storage.session(request_ms, options, 1 if full else None)
+    spark = spark_sessions.slow(request_ms, options, 1 if full else None)
     if later is None:
         figures = {
             operator: _run(spark, operator, source, Path(root, operator), is_ours=True, full=full)
@@ -226,7 +226,7 @@ def _run(
     query.processAllAvailable()
     progresses = query.recentProgress
     if full:
-        slow_storage.wait_for_snapshot(root)
+        spark_sessions.wait_for_snapshot(root)
     query.stop()
     return {
         "batch_ms": next(some for some in progresses if some["numInputRows"])["durationMs"]["addBatch"],
@@ -239,7 +239,7 @@ def _run(
 
 def _local_part(operator: str, keys: int, changed: int, turns: int, root: str) -> dict[str, list[float]]:
     """Return the CPU milliseconds of the JVM in each batch, with look-ahead and without."""
-    spark = slow_storage.session(0, {"localDir": f"{root}/local"}, None)
+    spark = spark_sessions.slow(0, {"localDir": f"{root}/local"}, None)
     source, rng = Path(root, "in"), np.random.default_rng(1)
     _write(source, range(keys))
     queries = {}

@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.environment import spark_sessions
+
 WITH, WITHOUT = "with the tab", "without the tab"
 WARM = 2
 """First batches of a query that do not count."""
@@ -79,8 +81,6 @@ def table(runs_by_kind: Runs) -> str:
 
 def run(kind: str, stores: int, batches: int) -> dict[str, Any]:
     """Run a query, and return the milliseconds of its batches, and the bytes of the store's events."""
-    from pyspark.sql import SparkSession
-
     import state_store
 
     with tempfile.TemporaryDirectory(prefix="observed-batches-") as name:
@@ -92,7 +92,6 @@ def run(kind: str, stores: int, batches: int) -> dict[str, Any]:
         conf |= {
             "spark.ui.enabled": "true",
             "spark.ui.port": "0",
-            "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "2g",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": f"file:{room}/events",
@@ -101,8 +100,7 @@ def run(kind: str, stores: int, batches: int) -> dict[str, Any]:
             "spark.local.dir": str(room / "local"),
             "spark.sql.shuffle.partitions": str(stores),
         }
-        spark = SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
+        spark = spark_sessions.local(conf)
         figures = _run(spark, room, stores, batches)
         spark.stop()
         events = [line for log in (room / "events").iterdir() for line in log.read_bytes().splitlines()]

@@ -32,7 +32,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import state_store
 from benchmarks.comparisons import processors
-from benchmarks.environment import jvm, providers
+from benchmarks.environment import jvm, providers, spark_sessions
 
 ROOT = Path(__file__).resolve().parents[2]
 STORES = [providers.CHANGELOG, providers.INCREMENTAL]
@@ -102,20 +102,13 @@ def _session(work: Path, jar: Path) -> SparkSession:
     options = {
         **ours,
         "spark.jars": f"{ours['spark.jars']},{jar}",
-        "spark.ui.enabled": "false",
         "spark.driver.memory": "3g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(work / "local"),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return spark_sessions.local(options)
 
 
 def _write(directory: Path, groups: int, batches: int) -> None:

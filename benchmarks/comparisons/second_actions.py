@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import state_store
+from benchmarks.environment import spark_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,22 +113,8 @@ def _write_input(spark: SparkSession, place: str, rows: int, batches: int) -> No
 
 
 def _session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config(map=state_store.spark_conf())
-        .config(_CHANGELOG, "true")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "4")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    options = {_CHANGELOG: "true", "spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
+    return spark_sessions.local({**state_store.spark_conf(), **options})
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.environment import s3_service
+from benchmarks.environment import s3_service, spark_sessions
 from benchmarks.scenarios import services
 
 ROWS, STORES, KEYS = 200, 2, 1_000
@@ -48,8 +48,6 @@ _STATE = "org.apache.spark.sql.execution.streaming.state."
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _SESSION = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.ui.retainedExecutions": "100000",  # which have the times of commits
 }
@@ -99,18 +97,11 @@ def measure(
     stores: int = STORES,
 ) -> dict[str, dict[str, float]]:
     """Return the figures of the table by the kind of query and the name of the column."""
-    from pyspark.sql import SparkSession
-
     import state_store
 
     own = state_store.spark_conf()
-    spark = (
-        SparkSession.builder.master(f"local[{CORES}]")
-        .config(map={**own, **_SESSION, **(storage_conf or {})})
-        .config("spark.sql.shuffle.partitions", str(stores))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    options = {**own, **_SESSION, **(storage_conf or {}), "spark.sql.shuffle.partitions": str(stores)}
+    spark = spark_sessions.local(options, CORES)
     providers = {
         "HDFS-backed store": (_STATE + "HDFSBackedStateStoreProvider", "1"),
         "RocksDB store": (_STATE + "RocksDBStateStoreProvider", "2"),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.environment import slow_storage
+from benchmarks.environment import spark_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,7 +63,7 @@ def measure(
         for first in range(_LOADS):
             _write(root / "loaded", np.arange(first, keys, _LOADS))
         part = {"source": str(root / "loaded"), "request_ms": request_ms, "limit": 0, "full": True}
-        load = slow_storage.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
+        load = spark_sessions.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
         state_bytes = load["state_bytes"]
         for distribution in ("uniform", "zipf"):
             source, before = root / "loaded", set((root / "loaded").iterdir())
@@ -80,7 +80,7 @@ def measure(
                 copy = root / f"{distribution}-{disk}"
                 shutil.copytree(root / "checkpoint", copy / "checkpoint")
                 again = {**part, "full": False, "limit": limit}
-                result = slow_storage.run_part(
+                result = spark_sessions.run_part(
                     _MODULE, {**again, "root": str(copy), "local": str(copy / "local")}
                 )
                 results[disk] = {**result, "state_bytes": state_bytes, "limit": limit}
@@ -122,7 +122,7 @@ def _write(directory: Path, numbers: Any) -> None:
         "k": numbers.astype(np.int64),
         "pad": [pad[i * 200 : i * 200 + 200] for i in range(len(numbers))],
     }
-    slow_storage.add_file(directory, columns)
+    spark_sessions.add_file(directory, columns)
 
 
 def _part(root: str, source: str, local: str, request_ms: int, limit: int, full: bool) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _part(root: str, source: str, local: str, request_ms: int, limit: int, full:
     from pyspark.sql import functions as F
 
     options = {"restoreMode": "eager", "localDir": local, "localDiskLimit": str(limit), "memoryBudget": "64m"}
-    spark = slow_storage.session(request_ms, options, _LOADS // 2 if full else None)
+    spark = spark_sessions.slow(request_ms, options, _LOADS // 2 if full else None)
     rows: list[Any] = []
 
     def keep(batch: DataFrame, _: int) -> None:
@@ -149,7 +149,7 @@ def _part(root: str, source: str, local: str, request_ms: int, limit: int, full:
     query.processAllAvailable()
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     if full:
-        slow_storage.wait_for_snapshot(Path(root))
+        spark_sessions.wait_for_snapshot(Path(root))
     disk = {
         (path.stat().st_ino): path.stat().st_blocks * 512 for path in Path(local).rglob("*") if path.is_file()
     }

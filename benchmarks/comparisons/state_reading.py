@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import state_store
+from benchmarks.environment import spark_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,22 +91,13 @@ def _own(checkpoint: str) -> dict[str, float]:
 
 
 def _session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config(map=state_store.spark_conf({"memoryBudget": "1g"}))
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "3g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    options = {
+        **state_store.spark_conf({"memoryBudget": "1g"}),
+        "spark.driver.memory": "3g",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    }
+    return spark_sessions.local(options, cores=1)
 
 
 def _make(spark: SparkSession, checkpoint: str, rows: int) -> None:

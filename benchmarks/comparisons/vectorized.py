@@ -37,6 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.streaming import StreamingQueryListener
 
+from benchmarks.environment import spark_sessions
 from state_store.functions import GROUP, Result, accelerate, per_group, vectorized
 
 STORES = {
@@ -344,20 +345,11 @@ def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def session(directory: Path) -> Any:
     """Return a local session on two cores with the extension and, if its jar is there, this store."""
-    from pyspark.sql import SparkSession
-
     from state_store.session.configuration import spark_conf
 
-    root = str(Path(__file__).resolve().parents[2])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
         **spark_conf(),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(directory),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -365,9 +357,7 @@ def session(directory: Path) -> Any:
         # An unmarked function stays on Spark's own operator, which the others are compared with.
         "spark.sql.streaming.stateStore.incremental.vectorized.accelerate": "false",
     }
-    spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return spark_sessions.local(options)
 
 
 def main(arguments: list[str] | None = None) -> int:

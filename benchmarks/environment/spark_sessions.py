@@ -1,8 +1,12 @@
-"""Parts of comparisons of queries on storage that answers slowly; each part is a process of its own."""
+"""Sessions of Spark on this machine, and parts of comparisons on storage that answers slowly.
+
+Each part is a process of its own.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -21,6 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PATIENCE_S = 120
+_ROOT = str(Path(__file__).resolve().parents[2])
+_MAINTENANCE = "spark.sql.streaming.stateStore.maintenanceInterval"
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 
 def run_part(module: str, part: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +55,18 @@ def add_file(directory: Path, columns: Mapping[str, Any]) -> None:
     target.with_suffix(".tmp").rename(target)
 
 
-def session(request_ms: int, options: Mapping[str, str], full_after: int | None) -> SparkSession:
+def local(options: Mapping[str, str], cores: int = 2) -> SparkSession:
+    """Return a session on cores of this machine, whose Python workers find this checkout."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.master(f"local[{cores}]").config(map={**_LOCAL, **options}).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def slow(request_ms: int, options: Mapping[str, str], full_after: int | None) -> SparkSession:
     """Return a session with one partition of state, in which `delayed://` is a slow file system.
 
     Args:
@@ -51,24 +74,20 @@ def session(request_ms: int, options: Mapping[str, str], full_after: int | None)
         options: options of the store, without their prefix.
         full_after: the number of deltas after which a full checkpoint is made soon; None: as by default.
     """
-    from pyspark.sql import SparkSession
-
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraClassPath", str(jvm.compiled()))
-        .config("spark.hadoop.fs.delayed.impl", "statestore.benchmark.DelayedFileSystem")
-        .config("spark.hadoop.fs.delayed.request.ms", str(request_ms))
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "100")
-    )
-    builder = state_store.configure(builder)
-    for name, value in options.items():
-        builder = builder.config(PREFIX + name, value)
+    of_store = {PREFIX + name: value for name, value in options.items()}
     if full_after is not None:
-        builder = builder.config(f"{PREFIX}fullAfterDeltas", str(full_after))
-        builder = builder.config("spark.sql.streaming.stateStore.maintenanceInterval", "500ms")
-    return builder.getOrCreate()
+        of_store |= {f"{PREFIX}fullAfterDeltas": str(full_after), _MAINTENANCE: "500ms"}
+    return local(
+        {
+            **state_store.spark_conf(),
+            **of_store,
+            "spark.driver.extraClassPath": str(jvm.compiled()),
+            "spark.hadoop.fs.delayed.impl": "statestore.benchmark.DelayedFileSystem",
+            "spark.hadoop.fs.delayed.request.ms": str(request_ms),
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.streaming.numRecentProgressUpdates": "100",
+        }
+    )
 
 
 def wait_for_snapshot(root: Path) -> None:
