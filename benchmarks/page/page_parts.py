@@ -121,11 +121,13 @@ def _compared(results: Results, scenario: str, *costs: str) -> str:
     cases, rows = results.cases(scenario), list(_measured(results, scenario, "segments") if costs else ())
     texts = []
     for case in cases:
-        phases = table((row for row in rows if row["case"] == case), _COSTS)
-        texts += [f"### {case}\n"] * (len(cases) > 1) + [_medians(results, scenario, case)]
-        texts += [
-            f"<details><summary>A batch by phase, CPU, bytes</summary>\n\n{phases}\n</details>\n"
-        ] * bool(phases)
+        if len(cases) > 1:
+            texts.append(f"### {case}\n")
+        texts.append(_medians(results, scenario, case))
+        if phases := table((row for row in rows if row["case"] == case), _COSTS):
+            texts.append(
+                f"<details><summary>A batch by phase, CPU, bytes</summary>\n\n{phases}\n</details>\n"
+            )
     return "\n".join(texts)
 
 
@@ -215,9 +217,8 @@ def _slower(results: Results) -> str:
         for setting, peer, ratio in goals.speeds(results)
         if ratio and ratio.value < 1
     ]
-    if slower:
-        return f"Where another store is quicker: {'; '.join(slower)}."
-    return "No row of these tables has a quicker peer."
+    text = f"Where another store is quicker: {'; '.join(slower)}."
+    return text if slower else "No row of these tables has a quicker peer."
 
 
 def _machines(results: Results) -> Iterator[Row]:
@@ -294,13 +295,9 @@ def _wait(entry: Row | None) -> str:
 
 def _engine_entries(results: Results, kind: str) -> list[dict[str, Any]]:
     """Return what was measured of the forms, in their order."""
-    entries = results.scenarios.get("engines", {}).get("engines", {}).get(kind, [])
-    return [
-        {**entry, "name": name}
-        for form, name in _ENGINES.items()
-        for entry in entries
-        if entry["form"] == form
-    ]
+    entries, forms = results.scenarios.get("engines", {}).get("engines", {}).get(kind, []), list(_ENGINES)
+    named = [{**entry, "name": _ENGINES[entry["form"]]} for entry in entries]
+    return sorted(named, key=lambda entry: forms.index(entry["form"]))
 
 
 PARTS: Mapping[str, Callable[..., str | Iterable[Row]]] = {
