@@ -64,8 +64,8 @@ _PUT_OPERATIONS = 5
 
 MIN_BYTES = 16 << 20
 
-Sample = Counter[Any]
-"""What a batch did, and what is in storage after it: numbers by name, those by reason by both."""
+Sample = dict[Any, Any]
+"""A counter of what a batch did and of what is in storage after it, by name or by reason and unit."""
 
 JVM_BYTES = 384 << 20
 """Memory of an executor's JVM outside its heap and the budget: the least overhead that Spark adds."""
