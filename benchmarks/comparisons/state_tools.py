@@ -6,16 +6,22 @@
 A query makes the same state of eight partitions in this store and in Spark's RocksDB store. In turns each
 tool then does its work in a process of its own, and Spark's `StreamingCheckpointManager.repartition` (Spark
 4.3) does its in the JVM of the session, which is warm, into twice as many partitions. At last each tool
-runs as a job on a cluster of one executor and of two, each of one core: twice on the state of a thousand
-rows, so that Spark's JVM and its Python workers are there, then on the large one. Numbers of rows are
-compared.
+runs as a job on a cluster of one executor and of two: twice on the state of a thousand rows, so that Spark's
+JVM and its Python workers are there, then on the large one. Numbers of rows are compared.
 
-Times are CPU times, with those of children, the least of the turns; nothing is judged by a clock on the
-wall, so other programs may be busy. From the time of a tool that of the same tool on a state of a thousand
-rows is taken off (`million_s`), and what `state_store.estimate` predicts is divided by it (`estimated`; of
-`import` that is meant for a job); both are null if too much of the time is the start. The gain of a second
-executor is the CPU time of the only one over that of the busier of two: what they would take if nothing else
-ran. Memory is the peak of resident bytes, shared pages in parts.
+An executor of one core has one core: its JVM, its Python workers and all that these start are pinned to it,
+and no other executor is, if the machine has as many. Without that the JVM of a single executor and its worker
+run side by side on two cores, and a second executor finds half of the machine taken. The driver is not
+pinned. So on two cores it has one for itself beside one executor, and none beside two.
+
+Times are CPU times, with those of children, the least of the turns: other programs may be busy. From the time
+of a tool that of the same tool on a state of a thousand rows is taken off (`million_s`), and what
+`state_store.estimate` predicts is divided by it (`estimated`; of `import` that is meant for a job); both are
+null if too much of the time is the start. The gain of a second executor is the CPU time of the only one over
+that of the busier of two: what they would take if nothing else ran. `gain_in_time` is the same of elapsed
+times, which count on a machine that does nothing else. So do `estimated_in_time`, the predicted time of a job
+over the elapsed one, and `without_tasks_s`, the time in which the driver worked alone. Memory is the peak of
+resident bytes, shared pages in parts.
 """
 
 from __future__ import annotations
@@ -28,6 +34,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,8 +44,9 @@ from typing import TYPE_CHECKING, Any
 
 import state_store
 from state_store.core.compat import zip
-from state_store.data.estimation.estimate import TOOLS
+from state_store.data.estimation.estimate import TOOLS, tool_times
 from state_store.data.query import Query
+from state_store.session.build import java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +58,9 @@ _STATES = "org.apache.spark.sql.execution.streaming.state."
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _SPARKS = "Spark's repartition of RocksDB"
 _SAMPLED_S = 0.2
+_PAUSES = 20
+"""Samples of memory take at most a part like this of the time: the kernel looks at each page for them."""
+
 _LEAST_NET = 0.3
 """The share of a tool's CPU time, without its start, below which the rows are too few to tell their time."""
 
@@ -76,13 +88,15 @@ WORK: dict[str, Callable[[str, str, Any], int]] = {
         verdict.keys for verdict in state_store.verify(own, stores=1, spark=spark).verdicts
     ),
     "export": lambda own, target, spark: state_store.export(own, target, spark=spark),
-    "full": lambda own, target, spark: sum(
-        made.keys
-        for made in state_store.full_checkpoint(shutil.copytree(own, target), stores=1, spark=spark).made
+    "full": lambda own, _, spark: sum(
+        made.keys for made in state_store.full_checkpoint(own, stores=1, spark=spark).made
     ),
     "migrate": _migrated,
 }
 """Each tool: does its work on a checkpoint, into a directory, and returns the number of rows."""
+
+_IN_PLACE = ("full",)
+"""Tools that write into the checkpoint: they get a copy of it, in place of the directory."""
 
 
 def main() -> None:
@@ -151,13 +165,23 @@ def measured(state: State, turns: int, tools: Sequence[str], *, beside_spark: bo
         spark.stop()
     files = sum(path.stat().st_size for path in (own / "state").rglob("*.sst"))
     predicted = {tool.name: tool.cpu_s(rows, files / rows) for tool in TOOLS}
-    jobs = {executors: _as_jobs(few, own, rows, executors, tools) for executors in EXECUTORS}
+    jobs = {executors: _as_jobs(few, own, rows, executors, tools, turns) for executors in EXECUTORS}
     single, double = (jobs[executors] for executors in EXECUTORS)
-    figures: dict[str, Any] = {"rows": rows, "bytes": files, "partitions": state.partitions, "tools": {}}
+    figures: dict[str, Any] = {
+        "rows": rows,
+        "bytes": files,
+        "partitions": state.partitions,
+        "cores_of_executors": [_core_of(executor) for executor in range(max(EXECUTORS))],
+        "tools": {},
+    }
     for name in tools:
         cpu_s = min(seconds for seconds, _ in alone[name])
-        for job in (single[name], double[name]):
+        for executors in EXECUTORS:
+            job = jobs[executors][name]
             job.update(_net(job["cpu_s"], job.pop("start_s"), rows, predicted[name]))
+            times = tool_times(rows, files / rows, state.partitions, executors)
+            time_s = next(tool.time_s for tool in times if tool.name == name)
+            job["estimated_in_time"] = round(time_s / job["elapsed_s"], 2)
         figures["tools"][name] = {
             "cpu_s": round(cpu_s, 2),
             **_net(cpu_s, min(starts[name]), rows, predicted[name]),
@@ -165,6 +189,7 @@ def measured(state: State, turns: int, tools: Sequence[str], *, beside_spark: bo
             "one_executor": single[name],
             "two_executors": double[name],
             "gain_of_second": round(single[name]["busiest_cpu_s"] / double[name]["busiest_cpu_s"], 2),
+            "gain_in_time": round(single[name]["elapsed_s"] / double[name]["elapsed_s"], 2),
         }
     if theirs:
         figures[_SPARKS] = {
@@ -188,8 +213,9 @@ def _net(cpu_s: float, start_s: float, rows: int, predicted_s: float) -> dict[st
 def _in_process(name: str, checkpoint: Path, rows: int) -> tuple[float, int]:
     """Let a tool work in a process of its own; return its CPU seconds and its peak of resident bytes."""
     target = checkpoint.parent / "target"
+    source = _source(name, checkpoint, target)
     command = [sys.executable, "-m", "benchmarks.comparisons.state_tools", "--of", name]
-    process = subprocess.Popen([*command, str(checkpoint), str(target), str(rows)], cwd=_CHECKOUT)
+    process = subprocess.Popen([*command, str(source), str(target), str(rows)], cwd=_CHECKOUT)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -199,6 +225,11 @@ def _in_process(name: str, checkpoint: Path, rows: int) -> tuple[float, int]:
 
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def _source(name: str, checkpoint: Path, target: Path) -> Path:
+    """Return the checkpoint that a tool gets: its own, or a copy in the place of the directory."""
+    return Path(shutil.copytree(checkpoint, target)) if name in _IN_PLACE else checkpoint
 
 
 def _work(name: str, checkpoint: str, target: str, rows: str) -> None:
@@ -219,33 +250,116 @@ def _of_spark(spark: SparkSession, checkpoint: Path, partitions: int) -> float:
     return taken_s
 
 
-def _as_jobs(few: Path, own: Path, rows: int, executors: int, tools: Sequence[str]) -> dict[str, Any]:
-    """Let tools work as jobs of a cluster; return the CPU seconds and the memory of its executors.
+def _as_jobs(
+    few: Path, own: Path, rows: int, executors: int, tools: Sequence[str], turns: int
+) -> dict[str, Any]:
+    """Let tools work as jobs of a cluster; return the times and the memory of its executors.
 
-    `start_s` are those of the same job on few rows.
+    Times are the least of the turns, and so are those of the same job on few rows (`start_s`); of memory the
+    most counts.
     """
-    spark = _session(f"local-cluster[{executors},1,512]", provider=False)
+    spark = _session(f"local-cluster[{executors},1,512]", provider=False, java_home=_pinned_java(few.parent))
     try:
         figures = {}
         for name in tools:
             _job(name, few, FEW_ROWS, executors, spark)
-            start_s = _job(name, few, FEW_ROWS, executors, spark)["cpu_s"]
-            figures[name] = {**_job(name, own, rows, executors, spark), "start_s": start_s}
+            starts = [_job(name, few, FEW_ROWS, executors, spark) for _ in range(turns)]
+            jobs = [_job(name, own, rows, executors, spark) for _ in range(turns)]
+            best = min(jobs, key=lambda job: job["elapsed_s"])
+            figures[name] = {
+                **best,
+                **{key: min(job[key] for job in jobs) for key in best if key.endswith("cpu_s")},
+                **{key: max(job[key] for job in jobs) for key in best if key.startswith("peak_")},
+                "start_s": min(start["cpu_s"] for start in starts),
+            }
         return figures
     finally:
         spark.stop()
 
 
 def _job(name: str, checkpoint: Path, rows: int, executors: int, spark: SparkSession) -> dict[str, Any]:
-    """Let a tool work as a job, and return the CPU seconds and the memory of the executors."""
+    """Let a tool work as a job, and return its times, and the CPU seconds and the memory of the executors."""
     target = checkpoint.parent / f"job-{name}"
+    source = _source(name, checkpoint, target)
     watched = _Executors(executors)
+    before = {job.jobId() for job in _jobs(spark)}
     with watched.watched():
-        counted = WORK[name](str(checkpoint), str(target), spark)
+        began_s = time.time()
+        counted = WORK[name](str(source), str(target), spark)
+        elapsed_s = time.time() - began_s
     if counted != rows:
         raise SystemExit(f"{name} found {counted} rows of {rows}")
     shutil.rmtree(target, ignore_errors=True)
-    return watched.result()
+    tasks = _tasks(spark, before)
+    return {
+        "elapsed_s": round(elapsed_s, 2),
+        "without_tasks_s": round(elapsed_s - _covered_s(tasks), 2),
+        "tasks_by_executor": sorted(Counter(executor for executor, _, _ in tasks).values()),
+        **watched.result(),
+    }
+
+
+def _jobs(spark: SparkSession) -> list[Any]:
+    """Return the jobs of a session, as Spark's status store has them after all events so far."""
+    context: Any = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = context.statusStore().jobsList(None)
+    return [jobs.apply(number) for number in range(jobs.size())]
+
+
+def _tasks(spark: SparkSession, before: set[int]) -> list[tuple[str, float, float]]:
+    """Return the tasks of a session's jobs but those before: executor, and when it began and ended, in s."""
+    store: Any = spark.sparkContext._jsc.sc().statusStore()  # type: ignore[union-attr]
+    tasks = []
+    for job in _jobs(spark):
+        stages = job.stageIds() if job.jobId() not in before else None
+        for number in range(stages.size()) if stages is not None else ():
+            of_stage = store.taskList(stages.apply(number), 0, 1 << 20)
+            for task in map(of_stage.apply, range(of_stage.size())):
+                began_s = task.launchTime().getTime() / 1000
+                tasks.append((task.executorId(), began_s, began_s + task.duration().get() / 1000))
+    return tasks
+
+
+def _covered_s(tasks: Sequence[tuple[str, float, float]]) -> float:
+    """Return the seconds in which a task ran."""
+    covered_s = ended_s = 0.0
+    for _, began_s, end_s in sorted(tasks, key=lambda task: task[1]):
+        covered_s += max(0.0, end_s - max(began_s, ended_s))
+        ended_s = max(ended_s, end_s)
+    return covered_s
+
+
+def _core_of(executor: int) -> int:
+    """Return the core that an executor gets of those that this process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[executor % len(cores)]
+
+
+def _pinned_java(root: Path) -> Path:
+    """Return the home of a Java below a directory that pins an executor, by its number, to its core.
+
+    What an executor starts has the home of the real Java, and its core.
+    """
+    home = root / "java-of-executors"
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    real = Path(java()).resolve()
+    cores = [_core_of(executor) for executor in range(max(EXECUTORS))]
+    program.write_text(_PINNED.format(python=sys.executable, real=str(real), cores=cores), encoding="utf-8")
+    program.chmod(0o755)
+    return home
+
+
+_PINNED = """\
+#!{python}
+import os, sys
+real, cores, words = {real!r}, {cores}, sys.argv[1:]
+if "--executor-id" in words:
+    os.sched_setaffinity(0, [cores[int(words[words.index("--executor-id") + 1]) % len(cores)]])
+os.environ["JAVA_HOME"] = os.path.dirname(os.path.dirname(real))
+os.execv(real, [real, *words])
+"""
 
 
 class _Executors:
@@ -269,12 +383,15 @@ class _Executors:
         ended = threading.Event()
 
         def sample() -> None:
-            while not ended.wait(_SAMPLED_S):
+            pause_s = _SAMPLED_S
+            while not ended.wait(pause_s):
+                began_s = time.monotonic()
                 for process in self._trees:
                     memory = [_memory(each) for each in (process, *_descendants(process))]
                     for kind in ("", "anonymous_"):
                         self._add(f"peak_{kind}bytes", sum(sizes[kind] for sizes in memory))
                         self._add(f"peak_python_{kind}bytes", sum(sizes[kind] for sizes in memory[1:]))
+                pause_s = max(_SAMPLED_S, _PAUSES * (time.monotonic() - began_s))
 
         sampling = threading.Thread(target=sample)
         sampling.start()
@@ -349,7 +466,8 @@ def _memory(process: int) -> dict[str, int]:
     return {"": sizes.get("Pss:", 0), "anonymous_": sizes.get("Pss_Anon:", 0)}
 
 
-def _session(master: str, *, provider: bool) -> SparkSession:
+def _session(master: str, *, provider: bool, java_home: Path | None = None) -> SparkSession:
+    """Return a session; `java_home` is that of executors, None: as of the driver."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -357,6 +475,7 @@ def _session(master: str, *, provider: bool) -> SparkSession:
     session = (
         SparkSession.builder.master(master)
         .config(map=state_store.spark_conf() if provider else {})
+        .config(map={} if java_home is None else {"spark.executorEnv.JAVA_HOME": str(java_home)})
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.executor.memory", "512m")
