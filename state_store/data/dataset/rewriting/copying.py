@@ -150,7 +150,7 @@ def copy(
         source = open_storage(query.location)
         for operator in query.operators:
             copy_operator(source, storage, operator)
-        copy_logs(source, storage, batch)
+        copy_logs(source, storage, batch, runtime=runtime)
     return Copied(
         batch + 1,
         sum(copied.files for copied in copies),
@@ -263,6 +263,7 @@ def copy_logs(
     conf: Mapping[str, str] | None = None,
     ids: Mapping[str, Any] | None = None,
     checkpoint_format: int | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> None:
     """Copy Spark's logs up to a committed batch, and the offsets of the next batch if it has begun.
 
@@ -277,6 +278,7 @@ def copy_logs(
         ids: new ids of the batch's versions.
         checkpoint_format: the format of the commit log in the target. It has no ids of other versions, and
             without `ids` none at all. None keeps the format.
+        runtime: threads: a log has as many entries as versions are retained.
     """
 
     def of_offsets(text: bytes) -> bytes:
@@ -303,12 +305,16 @@ def copy_logs(
             file=f"{source.location}/metadata",
         )
     _copy(source, target, "metadata", _same)
-    for number in _batches(source, "offsets"):
-        if number <= batch + 1:
-            _copy(source, target, f"offsets/{number}", of_offsets)
-    for number in _batches(source, "commits"):
-        if number <= batch:
-            _copy(source, target, f"commits/{number}", partial(of_commit, number))
+    entries: list[tuple[str, Callable[[bytes], bytes]]] = [
+        *((f"offsets/{number}", of_offsets) for number in _batches(source, "offsets") if number <= batch + 1),
+        *(
+            (f"commits/{number}", partial(of_commit, number))
+            for number in _batches(source, "commits")
+            if number < batch
+        ),
+    ]
+    parallel(_THREADS, lambda entry: _copy(source, target, *entry), entries, runtime=runtime)
+    _copy(source, target, f"commits/{batch}", partial(of_commit, batch))
 
 
 def _batches(storage: Storage, log: str) -> list[int]:
@@ -424,7 +430,7 @@ def repartition(
             )
         work = Beside(query.location, storage, location, partitions, tasks, progress, runtime)
         if not running:
-            return _complete(query, work, storage, partitions)
+            return _complete(query, work, storage, partitions, runtime)
         stores = work.run().values()
         return Rewritten(
             min(store.version for store in stores),
@@ -434,14 +440,14 @@ def repartition(
         )
 
 
-def _complete(query: Query, work: Beside, storage: Storage, partitions: int) -> Rewritten:
+def _complete(query: Query, work: Beside, storage: Storage, partitions: int, runtime: Runtime) -> Rewritten:
     """Bring a repartition beside a query that has stopped meanwhile to its end."""
     stopped = Stopped(query)
     batch = query.newest_batch()
     has_ids = _has_ids(query)
     with stopped.during():
         stores = work.finish(query, has_ids=has_ids)
-    return _with_logs(query, storage, partitions, batch, stores, has_ids=has_ids)
+    return _with_logs(query, storage, partitions, batch, stores, has_ids=has_ids, runtime=runtime)
 
 
 def rewrite(
@@ -485,8 +491,8 @@ def rewrite(
     writing = _Writing(query, location, batch + 1, has_ids, receipts, workers, runtime)
     with stopped.during(), reporting(progress, "written", stores) as meter:
         stores_written = writing.all_stores(counts, replacements, meter)
-        receipts.settle(stores_written.items())
-    return _with_logs(query, storage, partitions, batch, stores_written, has_ids=has_ids)
+        receipts.settle(stores_written.items(), runtime=runtime)
+    return _with_logs(query, storage, partitions, batch, stores_written, has_ids=has_ids, runtime=runtime)
 
 
 def _has_ids(query: Query) -> bool:
@@ -502,6 +508,7 @@ def _with_logs(
     stores: Mapping[StoreKey, WrittenStore],
     *,
     has_ids: bool,
+    runtime: Runtime,
 ) -> Rewritten:
     """Write Spark's descriptions and logs into a new checkpoint, all of whose stores are written."""
     source = open_storage(query.location)
@@ -518,7 +525,7 @@ def _with_logs(
         ]
         for operator in query.operators
     }
-    copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
+    copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None, runtime=runtime)
     return Rewritten(
         batch + 1,
         sum(store.rows for store in stores.values()),

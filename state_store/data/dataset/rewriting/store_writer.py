@@ -35,8 +35,9 @@ from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, De
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
 from state_store.core.engine.database import DatabaseSettings, write_delta
 from state_store.core.engine.rows import ByteSlices, Page, rows
+from state_store.core.files.transfer import parallel
 from state_store.core.files.workspace import LocalCache, Workspace
-from state_store.core.runtime import Runtime, ScratchDirectory
+from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.streamed_merge import new_rows, publish_rows
 from state_store.core.storage import Storage, open_storage
@@ -46,7 +47,7 @@ from state_store.data.dataset.partitions import MAX_OPEN_FILES, READING, Partiti
 from state_store.data.dataset.rewriting.replacing import Replaced
 from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.views import DEFAULT_FAMILY, View, views
-from state_store.data.query import Operator, Progress, Query, StoreKey
+from state_store.data.query import LISTED_AT_ONCE, Operator, Progress, Query, StoreKey
 from state_store.data.query.targets import RECEIPTS
 from state_store.data.rows.batches import KEY, VALUE, Targets, pairs, records_of, tallied
 from state_store.data.rows.encoder import prefixed
@@ -152,14 +153,18 @@ class Receipts:
     def _path(self, key: StoreKey) -> str:
         return f"{RECEIPTS}/{self._stage}{key.operator}-{key.partition}-{key.name}.json"
 
-    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
+    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]], *, runtime: Runtime = SYSTEM) -> None:
         """Remove the files that tasks have left beside those of stores that were written."""
         with closing(open_storage(self._location)) as storage:
-            for key, store in written:
+
+            def of_store(pair: tuple[StoreKey, WrittenStore]) -> None:
+                key, store = pair
                 for directory in dict.fromkeys(path.rpartition("/")[0] for path in store.paths):
                     entries = storage.list_files(f"{key.path}/{directory}".rstrip("/"))
                     paths = {f"{directory}/{entry.name}".lstrip("/") for entry in entries}
                     _remove(storage, key, paths.difference(store.paths))
+
+            parallel(LISTED_AT_ONCE, of_store, written, runtime=runtime)
 
 
 class NoReceipts(Receipts):
@@ -173,7 +178,7 @@ class NoReceipts(Receipts):
         """Return what was written."""
         return written
 
-    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
+    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]], *, runtime: Runtime = SYSTEM) -> None:
         """Do nothing: there are no others."""
 
 
