@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, in_order, shown
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
+from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.rewriting import copying
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
@@ -49,6 +51,25 @@ def test_a_copy_of_a_join_has_the_same_rows(form, tmp_path):
         with state_store.open(source, store=side) as before, state_store.open(target, store=side) as after:
             assert in_order(after.to_arrow().to_pylist()) == in_order(before.to_arrow().to_pylist())
     assert main(["verify", target]) == 0
+
+
+def test_the_last_commit_is_written_after_all_other_entries_of_logs(tmp_path, monkeypatch):
+    source, target = checkpoint("flights", tmp_path), tmp_path / "target"
+    last = f"commits/{VERSIONS[-1] - 1}"
+    written: list[str] = []
+    write = LocalStorage.write
+
+    def slow(self, path, *rest, **how):
+        if path.startswith(("commits/", "offsets/")) and path != last:
+            time.sleep(0.05)
+        write(self, path, *rest, **how)
+        written.append(path)
+
+    monkeypatch.setattr(LocalStorage, "write", slow)
+    copy(str(source), str(target))
+    of_logs = [path for path in written if path[-1].isdigit()]
+    assert of_logs[-1] == last and len(of_logs) == len(set(of_logs)) > 4
+    assert rows(str(target)) == expected("flights", VERSIONS[-1])
 
 
 def test_an_interrupted_copy_continues(tmp_path, monkeypatch):

@@ -104,6 +104,13 @@ MUTANTS = [
         ("tests/data/test_drivers_that_die.py",),
     ),
     Mutant(
+        "the last commit may be in a copy before entries of Spark's logs",
+        f"{REWRITING}/copying.py",
+        "            if number < batch\n",
+        "            if number <= batch\n",
+        ("tests/data/dataset/test_copying.py",),
+    ),
+    Mutant(
         "rows that come back from the disk are not counted",
         "state_store/data/dataset/rewriting/store_writer.py",
         "    if count != expected:\n",
