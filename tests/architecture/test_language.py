@@ -6,7 +6,8 @@ import ast
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,9 @@ ACTIONS = {
 }
 """Words that no docstring of a class begins with: the class is a noun, such as "Writer of the batches"."""
 
+HELPS = {"help", "description", "short_help", "epilog"}
+"""Arguments of options and commands whose texts users read."""
+
 SKIPPED = (".", "build", "dist", "__pycache__")
 """Beginnings of the names of directories without sources of ours, such as environments."""
 
@@ -59,10 +63,59 @@ def _files(directory: Path, ending: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class Facts:
+    """The texts and names of a module at which the rules look, each with its line."""
+
+    docstrings: list[tuple[int, str]] = field(default_factory=list)
+    """Docstrings of modules, classes and functions, and those below assignments."""
+    helps: list[tuple[int, str]] = field(default_factory=list)
+    of_classes: list[tuple[int, str]] = field(default_factory=list)
+    """The docstring of each class."""
+    names: list[tuple[int, str]] = field(default_factory=list)
+    """Names that are given to things."""
+    variables: list[tuple[int, str]] = field(default_factory=list)
+    """Names that functions give to values and take them by."""
+    definitions: list[tuple[int, str]] = field(default_factory=list)
+    """Names of functions and classes."""
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
 @functools.cache
-def _nodes(text: str) -> list[ast.AST]:
-    """Return the nodes of a module; several tests walk over all modules."""
-    return list(ast.walk(ast.parse(text)))
+def _facts(text: str) -> Facts:
+    """Return the facts of a module; its tree is not kept, because those of all modules are large."""
+    facts, todo = Facts(), deque([(ast.parse(text), False)])
+    while todo:
+        node, is_local = todo.popleft()
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            if isinstance(statement, ast.Expr) and (shown := _text(statement.value)) is not None:
+                facts.docstrings.append((statement.lineno, shown))
+        if isinstance(node, ast.keyword):
+            if node.arg in HELPS and (shown := _text(node.value)) is not None:
+                facts.helps.append((node.value.lineno, shown))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            facts.names.append((node.lineno, node.id))
+            if is_local:
+                facts.variables.append((node.lineno, node.id))
+        elif isinstance(node, ast.arg):
+            facts.names.append((node.lineno, node.arg))
+            facts.variables.append((node.lineno, node.arg))
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            facts.names.append((node.lineno, node.name))
+            facts.definitions.append((node.lineno, node.name))
+            if isinstance(node, ast.ClassDef):
+                facts.of_classes.append((node.lineno, ast.get_docstring(node) or ""))
+        is_inside = is_local or isinstance(node, (*FUNCTIONS, ast.Lambda))
+        todo += [(child, is_inside) for child in ast.iter_child_nodes(node)]
+    return facts
+
+
+def _text(value: ast.expr) -> str | None:
+    """Return the text of a literal."""
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 
 def first_word(text: str) -> str:
@@ -70,37 +123,16 @@ def first_word(text: str) -> str:
     return re.sub(r"^\W+|\W+$", "", text.split()[0]).lower() if text.split() else ""
 
 
-def _docstrings(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each docstring, those below assignments included."""
-    for node in _nodes(text):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else ():
-            if (
-                isinstance(statement, ast.Expr)
-                and isinstance(statement.value, ast.Constant)
-                and isinstance(statement.value.value, str)
-            ):
-                yield statement.lineno, statement.value.value
-
-
 def openers_in_python(text: str) -> list[str]:
     """Return the docstrings and help texts that begin with a forbidden word, each with its line."""
-    texts = list(_docstrings(text))
-    for node in _nodes(text):
-        if isinstance(node, ast.keyword) and node.arg in ("help", "description", "short_help", "epilog"):
-            shown = node.value.value if isinstance(node.value, ast.Constant) else None
-            if isinstance(shown, str):
-                texts.append((node.value.lineno, shown))
+    texts = [*_facts(text).docstrings, *_facts(text).helps]
     return [f"{line}: {shown.strip()[:60]}" for line, shown in texts if first_word(shown) in OPENERS]
 
 
 def actions_of_classes(text: str) -> list[str]:
     """Return the docstrings of classes that begin with an action, each with its line."""
-    found = []
-    for node in _nodes(text):
-        if isinstance(node, ast.ClassDef) and first_word(shown := ast.get_docstring(node) or "") in ACTIONS:
-            found.append(f"{node.lineno}: {shown[:60]}")
-    return found
+    shown = _facts(text).of_classes
+    return [f"{line}: {opening[:60]}" for line, opening in shown if first_word(opening) in ACTIONS]
 
 
 def openers_in_scala(text: str) -> list[str]:
@@ -115,41 +147,21 @@ def openers_in_scala(text: str) -> list[str]:
 
 def forbidden_names(text: str) -> list[str]:
     """Return the forbidden names that a Python source gives to things, each with its line."""
-    found = []
-    for node in _nodes(text):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            name = node.id
-        elif isinstance(node, ast.arg):
-            name = node.arg
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-            name = node.name
-        else:
-            continue
-        if name.strip("_") in NAMES:
-            found.append(f"{node.lineno}: {name}")
-    return found
+    return [f"{line}: {name}" for line, name in _facts(text).names if name.strip("_") in NAMES]
 
 
 def bare_participles(text: str) -> list[str]:
     """Return the variables and arguments of functions named by a participle alone, each with its line."""
-    names = [
-        (node.lineno, node.arg if isinstance(node, ast.arg) else node.id)
-        for function in _nodes(text)
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        for node in ast.walk(function)
-        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    ]
-    return sorted({f"{line}: {name}" for line, name in names if name in BARE})
+    return [f"{line}: {name}" for line, name in _facts(text).variables if name in BARE]
 
 
 def openers_of_tests(text: str) -> list[str]:
     """Return the tests whose names begin with a forbidden word, each with its line."""
     found = []
-    for node in _nodes(text):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            words = re.match(r"test_([a-z]+)|Test([A-Z][a-z]*)", node.name)
-            if words and (words[1] or words[2]).lower() in {*OPENERS, "whatever"} - {"nobody"}:
-                found.append(f"{node.lineno}: {node.name}")
+    for line, name in _facts(text).definitions:
+        words = re.match(r"test_([a-z]+)|Test([A-Z][a-z]*)", name)
+        if words and (words[1] or words[2]).lower() in {*OPENERS, "whatever"} - {"nobody"}:
+            found.append(f"{line}: {name}")
     return found
 
 

@@ -6,6 +6,7 @@ Imports count wherever they stand: at the top of a module, in a function, and fo
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -43,13 +44,18 @@ def room_of(module: str) -> str:
     return parts[2] if len(parts) > 2 and parts[1] in ("core", "data") else wing_of(module)
 
 
-def imported(source: Path, root: Path) -> Iterator[str]:
-    """Yield the modules of the package that `source` imports.
+@functools.cache
+def imported(source: Path, root: Path) -> tuple[str, ...]:
+    """Return the modules of the package that `source` imports; several rules ask for them.
 
     Args:
-        source: a Python file.
+        source: a Python file, which does not change.
         root: the directory that contains the package.
     """
+    return tuple(_imports_of(source, root))
+
+
+def _imports_of(source: Path, root: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE)
