@@ -388,12 +388,12 @@ class Run:
         phase = "" if when == "call" else f" ({when})"
         say(f"== FAILED{phase} {self.name}: {repeat(self.part, test)}", *text.splitlines(), "")
 
-    def _ended(self, test: str, outcome: str, cpu_s: float | None, wall_s: float, dear: bool) -> None:
+    def _ended(self, test: str, outcome: str, cpu_s: float, wall_s: float, dear: bool) -> None:
         self.done[outcome] += 1
         self.current = ""
-        self.times.append((test, "" if cpu_s is None else f"{cpu_s:.2f}", f"{wall_s:.2f}"))
+        self.times.append((test, f"{cpu_s:.3f}", f"{wall_s:.2f}"))
         is_quick = self.tier == "every" and self.part not in OWN
-        if is_quick and cpu_s is not None and cpu_s > DEAR_S and not dear:
+        if is_quick and cpu_s > DEAR_S and not dear:
             self.dear.append((test, cpu_s))
 
     def _finished(self, cpu_s: float) -> None:
@@ -401,7 +401,7 @@ class Run:
 
     def write_times(self) -> None:
         """Write the seconds of each test beside the log, the dearest first."""
-        rows = sorted(self.times, key=lambda row: float(row[1] or 0), reverse=True)
+        rows = sorted(self.times, key=lambda row: float(row[1]), reverse=True)
         with open(self.log.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("test", "processor seconds", "seconds"), *rows])
 

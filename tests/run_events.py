@@ -9,8 +9,9 @@
     {"event": "finished", "cpu_s": 363.2}
 
 The processor time of a test is that of this process and of all that it started, its fixtures' included; what
-a fixture of the whole session takes, such as the start of Spark, counts for no test. A process that outlives
-its parent is adopted by this one, so that it is counted, and ended with the run.
+a fixture of the whole session takes, such as the start of Spark, counts for no test. Of a short test it is
+that of this process alone: what its other processes took counts for the next longer test. A process that
+outlives its parent is adopted by this one, so that it is counted, and ended with the run.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import pytest
 VARIABLE = "STATE_STORE_TEST_EVENTS"
 
 LOOK_S = 0.25
-"""Tests that take no longer are not measured by themselves; their time counts for the next longer one."""
+"""Seconds up to which a test is short: a look at all processes would take a good part of it."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -81,7 +82,8 @@ class Progress:
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 -- until the run ends
-        self._cpu_s = self._wall_s = self._shared_s = 0.0
+        self._cpu_s = self._own_s = self._wall_s = 0.0
+        self._shared_s = self._told_s = 0.0
         self._outcome = "passed"
         self._dear = False
 
@@ -90,7 +92,7 @@ class Progress:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._tell("collected", tests=len(session.items))
-        self._cpu_s, self._wall_s = family_cpu_s(), time.monotonic()
+        self._cpu_s, self._own_s, self._wall_s = family_cpu_s(), time.process_time(), time.monotonic()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
@@ -121,18 +123,21 @@ class Progress:
             self._outcome = "skipped"
         if report.when != "teardown":
             return
-        now_s, cpu_s = time.monotonic(), None
+        now_s = time.monotonic()
         wall_s = now_s - self._wall_s
-        if wall_s > LOOK_S:
+        if wall_s > LOOK_S or self._shared_s:
             total_s = family_cpu_s()
-            cpu_s, self._cpu_s = round(total_s - self._cpu_s - self._shared_s, 2), total_s
-            self._shared_s = 0.0
-        self._wall_s = now_s
+            cpu_s = max(0.0, total_s - self._cpu_s - self._shared_s - self._told_s)
+            self._cpu_s, self._shared_s, self._told_s = total_s, 0.0, 0.0
+        else:
+            cpu_s = time.process_time() - self._own_s
+            self._told_s += cpu_s
+        self._wall_s, self._own_s = now_s, time.process_time()
         self._tell(
             "ended",
             test=report.nodeid,
             outcome=self._outcome,
-            cpu_s=cpu_s,
+            cpu_s=round(cpu_s, 3),
             wall_s=round(wall_s, 2),
             dear=self._dear,
         )
