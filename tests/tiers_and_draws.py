@@ -127,13 +127,15 @@ def tier_of(item: pytest.Item, spark: str) -> str | None:
     """Return the tier of a test on a release of Spark; None if the test is not for that release.
 
     A test with a marker `release` is for the releases that it names alone. On the newest release the tier is
-    the rarest that a marker `tier` names, or `every` if the test stands for others of its kind (`dear`). On
-    an older one, a marker `older` must name it, and its tier counts unless the test's own is rarer.
+    the rarest that a marker `tier` names, or `every` if the test stands for others of its kind (`dear`): that
+    overrules the tier of the module or the class, and not one of the test itself or of a case of it. On an
+    older one, a marker `older` must name it, and its tier counts unless the test's own is rarer.
     """
     own = max((TIERS.index(marker.args[0]) for marker in item.iter_markers("tier")), default=0)
     if "hdfs_cluster" in getattr(item, "fixturenames", ()):  # its start alone is dear
         own = max(own, TIERS.index("more"))
-    if spark == NEWEST_SPARK and item.get_closest_marker("dear") is not None:
+    is_dear = item.get_closest_marker("dear") is not None
+    if spark == NEWEST_SPARK and is_dear and all(marker.name != "tier" for marker in item.own_markers):
         own = 0
     only = [minor for marker in item.iter_markers("release") for minor in marker.args]
     if only:

@@ -119,6 +119,38 @@ def test_a_break_that_no_quick_test_sees_is_seen_with_each_change(monkeypatch: p
         }
 
 
+DEAR_MARK, MORE, LONG = (
+    pytest.mark.dear("x").mark,
+    *(pytest.mark.tier(tier).mark for tier in ("more", "long")),
+)
+
+
+@pytest.mark.parametrize(
+    ("own", "around", "tier"),
+    [
+        ([], [], "every"),
+        ([], [MORE], "more"),
+        ([MORE], [], "more"),
+        ([DEAR_MARK], [], "every"),
+        ([DEAR_MARK], [MORE], "every"),
+        ([DEAR_MARK, MORE], [], "more"),
+        ([DEAR_MARK, MORE], [MORE, LONG], "long"),
+    ],
+)
+def test_a_test_that_stands_for_its_module_does_not_take_dear_cases_with_it(
+    own: list[pytest.Mark], around: list[pytest.Mark], tier: str
+) -> None:
+    """A case with a tier of its own keeps it, though its function is what stands for others."""
+
+    def named(name: str) -> list[pytest.Mark]:
+        return [mark for mark in (*own, *around) if mark.name == name]
+
+    item: Any = SimpleNamespace(
+        own_markers=own, iter_markers=named, get_closest_marker=lambda name: next(iter(named(name)), None)
+    )
+    assert tiers_and_draws.tier_of(item, tiers_and_draws.NEWEST_SPARK) == tier
+
+
 @pytest.mark.parametrize(
     ("path", "tier", "as_tier"),
     [
@@ -136,8 +168,22 @@ def test_a_test_that_runs_beside_dear_ones_may_take_as_long(
     assert tiers_and_draws.bound_s(item, tier) == parts.BOUND_S[as_tier]
 
 
-def test_a_draw_ends_when_its_budget_is_used(tmp_path: Path) -> None:
+def test_a_draw_ends_when_its_budget_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that always run come first, and whatever they take is not taken from the others."""
+    taken_s = 100.0
+    monkeypatch.setattr(tiers_and_draws.run_events, "family_cpu_s", lambda: taken_s)
+    draw = tiers_and_draws.Draw([f"drawn-{number}" for number in range(9)], budget_s=0.5)
+    ran = []
+    for name in (*(f"always-{number}" for number in range(4)), *(f"drawn-{number}" for number in range(9))):
+        if draw.pytest_runtest_protocol(SimpleNamespace(nodeid=name)) is None:
+            ran.append(name)
+            taken_s += 0.2
+    assert ran == [*(f"always-{number}" for number in range(4)), "drawn-0", "drawn-1", "drawn-2"]
+    assert draw.left == 6
+
+
+@pytest.mark.tier("more")
+def test_pytest_passes_over_what_a_draw_leaves(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import run_events, tiers_and_draws\n"
         "def pytest_collection_modifyitems(config, items):\n"
@@ -186,6 +232,83 @@ def test_a_seed_draws_of_dear_tests_and_of_the_parts_that_are_only_run_before_a_
     assert "--draw" not in tools.command("every", seed="x") + packaging.command("every")
     for folder, is_apart in {"packaging": True, "chaos": True, "cli/packaging": False}.items():
         assert tiers_and_draws.is_apart(SimpleNamespace(nodeid=f"tests/{folder}/a.py::x")) == is_apart
+
+
+# ---- lanes ------------------------------------------------------------------------------------------------
+
+
+class Lanes:
+    """Parts that run for as many looks as a test says, instead of processes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.running: list[str] = []
+        self.begun: list[tuple[str, ...]] = []
+        """The parts that run after each start."""
+        clock = SimpleNamespace(sleep=lambda pause_s: None, monotonic=lambda: 0.0)
+        monkeypatch.setattr(parts, "time", clock)
+        monkeypatch.setattr(parts, "say", lambda *lines: None)
+        monkeypatch.setattr(parts.run_events, "reap_orphans", lambda own: None)
+
+    def part(self, name: str, looks: int, *, waits: bool = False) -> parts.Run:
+        lanes = self
+
+        class Played(parts.Run):
+            pid, began_s = 0, 0.0
+
+            def start(self, environment: object) -> None:
+                lanes.running.append(name)
+                lanes.begun.append(tuple(lanes.running))
+                self._left = looks
+
+            def look(self) -> bool:
+                self._left -= 1
+                return not self._left
+
+            def end(self) -> None:
+                lanes.running.remove(name)
+
+            def write_times(self) -> None: ...
+
+        return Played(parts.Part(name, waits=waits), "every")
+
+
+def test_parts_that_wait_take_no_lane_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lanes have two parts that work, as long as there are some, whatever waits beside them."""
+    lanes = Lanes(monkeypatch)
+    chosen = [
+        lanes.part("histories", 9, waits=True),
+        lanes.part("a", 3),
+        lanes.part("b", 5),
+        lanes.part("agents", 2, waits=True),
+        lanes.part("c", 1),
+        lanes.part("d", 3),
+    ]
+    ended = parts.run(chosen, 2, {})
+    assert lanes.begun == [
+        ("histories",),
+        ("histories", "a"),
+        ("histories", "a", "b"),
+        ("histories", "a", "b", "agents"),
+        ("histories", "b", "c"),
+        ("histories", "b", "d"),
+    ]
+    assert [entry.part.name for entry in ended] == ["agents", "a", "c", "b", "d", "histories"]
+
+
+def test_parts_that_wait_begin_first_and_come_before_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = [part for part, _ in parts.parts_of("every")]
+    waiting = [part for part in quick if part.waits]
+    assert waiting and quick[: len(waiting)] == waiting
+    commands: list[list[str]] = []
+    monkeypatch.setattr(parts, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(parts.subprocess, "Popen", lambda command, **_: commands.append(command))
+    for part in quick:
+        run = parts.Run(part, "every")
+        run.start({})
+        run._room.cleanup()
+    assert [command[0] == "nice" for command in commands] == [not part.waits for part in quick]
 
 
 # ---- the runner, on a directory of its own ----------------------------------------------------------------
