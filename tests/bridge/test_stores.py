@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from driver import PREFIX, DriverError, Jvm, gone
-from waiting import paths_below
+from waiting import PATIENCE_S, paths_below
 
 pytestmark = pytest.mark.spark
 
@@ -182,15 +182,18 @@ def test_a_snapshot_that_spark_forces_exists_after_the_commit(jvm: Jvm, tmp_path
 
 def test_a_version_is_brought_into_the_index_after_its_commit(jvm: Jvm, tmp_path: Path) -> None:
     """Without a later batch, which would release the version. Metrics are of the first request's time."""
-    for tries in range(8):
+    pause_s = 0.05
+    while pause_s < PATIENCE_S:
+        tries = f"{pause_s:g}"
         jvm.provider(f"p{tries}", tmp_path / f"state{tries}")
         jvm("begin", provider=f"p{tries}", store="s", version=0)
         jvm("fill", store="s", **{"from": 0, "until": 5000})
         jvm("commit", store="s")
-        time.sleep(0.05 * 2**tries)
+        time.sleep(pause_s)
         if jvm("metrics", store="s")["custom"]["incrementalIndexBytes"] > 5000 * 8:
             return
-    pytest.fail("it was not, seconds after the commit")
+        pause_s *= 2
+    pytest.fail("it was not, minutes after the commit")
 
 
 def test_a_batch_reports_its_figures(jvm: Jvm, tmp_path: Path) -> None:

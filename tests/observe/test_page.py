@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -392,10 +391,14 @@ def test_a_thousand_stores_are_paged(page: Browser, tmp_path: Path) -> None:
     query.multiply(1000)
     service = serving(query.location)
     try:
-        began = time.monotonic()
         page.open(service.url)
         page.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
-        took = time.monotonic() - began
+        loaded = page.evaluate(
+            "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/v1/'))"
+            ".reduce((bytes, entry) => bytes + entry.decodedBodySize, 0)"
+        )
+        all_stores = service.http.get("v1/queries/many/stores?limit=1000").content
+        assert 0 < loaded < len(all_stores), "the page loads what it shows"
         assert page.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 25
         assert page.evaluate("document.querySelector('#ss-pages').innerText").endswith("1 to 25 of 1,000")
         page.click("[data-focus='Next']")
@@ -407,7 +410,5 @@ def test_a_thousand_stores_are_paged(page: Browser, tmp_path: Path) -> None:
         metrics = service.http.get("metrics").text
         assert 'partition="1' not in metrics
         assert metrics.count("\nstate_store_chain_deltas{") == 1, "aggregated above 500 stores"
-        print(f"1,000 stores: page shown after {took:.2f} s")
-        assert took < 10
     finally:
         service.stop()

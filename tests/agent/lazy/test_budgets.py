@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runtimes import AdjustedRuntime
 
-from agent.harness import InProcess, Job
+from agent.harness import PATIENCE_S, InProcess, Job
 from agent.lazy.remote_storage import (
     FailingStorage,
     reader,
@@ -44,8 +44,8 @@ def test_files_are_compared_when_nothing_is_left_to_fetch(
 
 
 class Visitors:
-    """Counts how many are there at a time. The first wait for `expected` of them, for a few seconds at most,
-    and then a moment for more.
+    """The number of those who are there at a time. The first wait for `expected` of them, and then a moment
+    for more.
     """
 
     def __init__(self, expected: int) -> None:
@@ -62,7 +62,7 @@ class Visitors:
         if self.most >= self._expected:
             time.sleep(0.05)
         else:
-            self._go_on.wait(2)
+            self._go_on.wait(PATIENCE_S)
         self._go_on.set()
         with self._lock:
             self._here -= 1

@@ -143,14 +143,17 @@ def ended(earlier: set[threading.Thread]) -> None:
 
 def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of threads may have fetched them."""
-    lock, at_once, peak = threading.Lock(), 0, 0
+    lock, at_once, peak, two_there = threading.Lock(), 0, 0, threading.Event()
 
     def slowly(wanted: Wanted) -> str | None:
         nonlocal at_once, peak
         with lock:
             at_once += 1
             peak = max(peak, at_once)
-        time.sleep(0.05)
+            if at_once == 2:
+                two_there.set()
+        two_there.wait(PATIENCE_S)
+        time.sleep(0.05)  # a moment for a third
         found = transfer.difference(wanted)
         with lock:
             at_once -= 1

@@ -10,10 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from waiting import awaited, paths_below
 
 from agent.harness import PATIENCE_S, ROOT, AgentClient, AgentProcess, Job
 from state_store.agent.calls import Calls, Server
@@ -47,7 +47,7 @@ def test_it_ends_in_the_middle_of_a_merge(tmp_path: Path) -> None:
 
         thread = Thread(target=merge)
         thread.start()
-        time.sleep(0.5)
+        awaited(lambda: paths_below(agent.directory, "base-*"), "the merge has begun")
         assert thread.is_alive()
         agent.process.stdin.close()
         agent.process.wait(PATIENCE_S)
@@ -60,8 +60,8 @@ def test_it_survives_signals_that_a_terminal_sends_to_the_whole_group() -> None:
     with AgentProcess() as agent:
         for number in (signal.SIGINT, signal.SIGHUP):
             agent.process.send_signal(number)
-        time.sleep(0.1)
-        assert agent.connect().call("ping")["pid"] == agent.process.pid
+            assert agent.connect().call("ping")["pid"] == agent.process.pid
+    assert agent.process.returncode == 0, "it ended for a signal, and not with the JVM"
 
 
 def test_the_agent_says_its_version_and_process() -> None:

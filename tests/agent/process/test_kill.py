@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import awaited
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents, rows_of
 
@@ -100,7 +100,7 @@ def test_calls_of_several_threads_survive_a_kill(tmp_path: Path, directory: Path
         threads = [threading.Thread(target=commit_until_dead, args=(job,)) for job in jobs]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        awaited(lambda: all(job.version for job in jobs), "each has committed")
         first.process.kill()
         for thread in threads:
             thread.join(PATIENCE_S)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from faults import FaultyStorage, Schedule, damaged_read, fail_at, once, short_read, unavailable
+from waiting import PATIENCE_S
 
 from state_store.core.files import transfer
 from state_store.core.files.transfer import Wanted, fetch, parallel, parts_of, verify
@@ -158,7 +159,7 @@ class Interrupted(SystemRuntime):
 
     def start(self, work: Callable[[], object], *, name: str) -> Running:
         self.threads.append(super().start(work, name=name))
-        assert self.works.wait(60)
+        assert self.works.wait(PATIENCE_S)
         raise KeyboardInterrupt
 
 

@@ -173,7 +173,7 @@ def test_an_interrupted_job_goes_on_with_what_is_there(spark, tmp_path, monkeypa
     def failing(own, key, written):
         """Fail one of the two tasks when the other is done: in Python workers, which get this pickled."""
         if key.partition % 2:
-            deadline_s = time.monotonic() + 60
+            deadline_s = time.monotonic() + 600
             while time.monotonic() < deadline_s and own.of(StoreKey(0, 2)) is None:
                 time.sleep(0.05)
             raise DamagedError("a task fails")
