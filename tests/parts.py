@@ -63,8 +63,8 @@ SIMULATED = ("simulation", "core/deletion")
 WORK = ("agent/lazy", "agent/merges", "agent/restores")
 """The tests of the work that an agent does, beside those of its processes and calls."""
 
-TOOLS = ("cli", "data", "observe")
-APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED, "agent", *TOOLS)
+COMMANDS = ("cli", "observe")
+APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED, "agent", "data", *COMMANDS)
 
 NEWEST = ""
 """The release of Spark in `.venv`."""
@@ -163,9 +163,10 @@ PARTS = (
     Part("agent", ("agent",), ignored=WORK, drawn_s=6, waits=True),
     Part("agent-work", WORK, drawn_s=6, waits=True),
     Part("spark", ("spark",), drawn_s=30),
-    Part("tools", TOOLS, STORAGE),
+    Part("data", ("data",), STORAGE, drawn_s=6),
     Part("core", ignored=APART),
     Part("functions", ("functions",), drawn_s=20),
+    Part("commands", COMMANDS, STORAGE, drawn_s=6),
     Part("jvm", JVM),
     Part("storage", STORAGE),
 )

@@ -219,17 +219,17 @@ def test_the_page_of_promises_names_tests_that_exist() -> None:
 
 
 def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
-    command = next(part for part in parts.PARTS if part.name == "tools").command("more")
+    command = next(part for part in parts.PARTS if part.name == "data").command("more")
     assert command[command.index("--tier") + 1] == "more"
     assert "--ignore=tests/data/dataset/test_remote.py" in command
-    assert command[-1] == "tests/observe"
+    assert command[-1] == "tests/data"
 
 
 def test_a_seed_draws_of_dear_tests_and_of_the_parts_that_are_only_run_before_a_landing() -> None:
-    tools, packaging = next(part for part in parts.PARTS if part.name == "tools"), parts.OWN[0]
-    assert "--draw" in tools.command("more", seed="x") and "--draw" in packaging.command("every", seed="x")
-    assert "--budget" in tools.command("more", seed="x")
-    assert "--draw" not in tools.command("every", seed="x") + packaging.command("every")
+    data, packaging = next(part for part in parts.PARTS if part.name == "data"), parts.OWN[0]
+    assert "--draw" in data.command("more", seed="x") and "--draw" in packaging.command("every", seed="x")
+    assert "--budget" in data.command("more", seed="x")
+    assert "--draw" not in data.command("every", seed="x") + packaging.command("every")
     for folder, is_apart in {"packaging": True, "chaos": True, "cli/packaging": False}.items():
         assert tiers_and_draws.is_apart(SimpleNamespace(nodeid=f"tests/{folder}/a.py::x")) == is_apart
 

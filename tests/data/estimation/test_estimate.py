@@ -38,9 +38,11 @@ WRITES = {
     "some keys far more often": lambda: Writes(KEYS, 500, exponent=1.3),
     "new keys come and old ones go": lambda: Writes(KEYS, 120, new=120),
 }
+QUICK = {"some keys far more often", "new keys come and old ones go"}
+KINDS = [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.tier("more")) for kind in WRITES]
 
 
-@pytest.fixture(scope="module", params=WRITES)
+@pytest.fixture(scope="module", params=KINDS)
 def history(request, tmp_path_factory) -> History:
     """A query that has run for three full checkpoints."""
     root = tmp_path_factory.mktemp("history") / "checkpoint"

@@ -216,7 +216,7 @@ def leased(root: Path) -> set[Path]:
     return found
 
 
-@pytest.mark.parametrize("form", ["flights", "no-ids"])
+@pytest.mark.parametrize("form", ["flights", more("no-ids")])
 def test_a_query_that_ran_on_for_too_long_is_caught_up_with_by_another_call(form, tmp_path):
     query, target = running(form, tmp_path), tmp_path / "target"
     so_far = repartition(str(query.root), str(target), 4, running=True)
@@ -235,7 +235,7 @@ def test_a_query_that_ran_on_for_too_long_is_caught_up_with_by_another_call(form
     check_equal(query, str(target), tmp_path, 4)
 
 
-@pytest.mark.parametrize("form", ["flights", "no-ids"])
+@pytest.mark.parametrize("form", ["flights", more("no-ids")])
 def test_a_version_that_was_made_anew_is_not_taken_for_the_one_that_was_copied(form, tmp_path):
     """Someone removed Spark's last commit, and the query made that batch again."""
     query, target = running(form, tmp_path), tmp_path / "target"
