@@ -58,16 +58,16 @@ FORMS = {
     "per_group": Form("on_spark"),
     "vectorized": Form("on_spark"),
     "accelerate": Form("on_spark", max_rows=40_000, max_batches=8, workloads=(FRAMES,)),
-    "spark-worker": Form("on_spark", max_rows=40_000, max_batches=6),
+    "spark-worker": Form("on_spark", max_rows=20_000, max_batches=6),
     "spark-frames": Form("on_spark", max_rows=20_000, max_batches=4, workloads=(FRAMES,)),
     "bytewax": Form("on_bytewax", ".venv-bytewax"),
     "bytewax-windows": Form("on_bytewax", ".venv-bytewax", max_rows=100_000, workloads=(SESSIONS,)),
-    "thread-rocksdb": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=16),
-    "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=16),
+    "thread-rocksdb": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=10),
+    "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000, max_batches=10),
     "process-rocksdb": Form("on_flink", ".venv-flink", max_rows=5_000, max_batches=8),
-    "quix": Form("on_quix", ".venv-quix", max_rows=40_000, max_batches=16, needs_broker=True),
+    "quix": Form("on_quix", ".venv-quix", max_rows=40_000, max_batches=10, needs_broker=True),
     "quix-partition": Form(
-        "on_quix", ".venv-quix", max_rows=5_000, max_batches=16, workloads=(SESSIONS,), needs_broker=True
+        "on_quix", ".venv-quix", max_rows=5_000, max_batches=10, workloads=(SESSIONS,), needs_broker=True
     ),
 }
 
