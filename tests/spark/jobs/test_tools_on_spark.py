@@ -302,7 +302,7 @@ def test_many_rows_of_a_data_frame_come_in_small_batches(spark, tmp_path):
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("bound", [None, "0", "10"])
 def test_the_session_keeps_its_bound_of_rows_at_once(spark, bound):
-    """That is none if it had none: a later value of Spark's, or of another configuration, would not hold."""
+    """A session without a bound has none afterwards, so that it follows Spark's default as before."""
     before = spark.conf.getAll
     frame = spark.range(20)
     failing = frame.where("raise_error('wrong') is null").sort("id").repartition(2)  # a shuffle of its own
