@@ -354,6 +354,13 @@ _BATCH_ROWS_NAME = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_ROWS = 1024
 """Rows that Spark hands out at once: rows may be large, and its heap small."""
 
+_FILE_PARTITIONS_NAME = "spark.sql.files.minPartitionNum"
+_READING_TASKS = 4
+"""Tasks for each core that read files: with one for each, the others wait for a core that others use.
+
+A task still reads at least `spark.sql.files.openCostInBytes`, 4 MiB.
+"""
+
 _ENCODED_BYTES, _SENT_BYTES = 4 << 20, 16 << 20
 """Bytes of rows that are encoded at once, and that are put to their partitions at once."""
 
@@ -368,24 +375,30 @@ def _arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pyarrow.Schema]:
     from pyspark.serializers import NoOpSerializer
 
     schema = frame.limit(0).toArrow().schema
-    with _few_rows_at_once(frame.sparkSession.conf):
+    conf, context = frame.sparkSession.conf, frame.sparkSession.sparkContext
+    bound = int(conf.get(_BATCH_ROWS_NAME))
+    settings = {_BATCH_ROWS_NAME: str(_BATCH_ROWS if bound <= 0 else min(bound, _BATCH_ROWS))}
+    if conf.get(_FILE_PARTITIONS_NAME, None) is None:
+        settings[_FILE_PARTITIONS_NAME] = str(_READING_TASKS * context.defaultParallelism)
+    with _settings(conf, settings):
         batches = frame._jdf.toArrowBatchRdd().toJavaRDD()
-    return RDD(batches, frame.sparkSession.sparkContext, NoOpSerializer()), schema
+    return RDD(batches, context, NoOpSerializer()), schema
 
 
 @contextmanager
-def _few_rows_at_once(conf: Any) -> Iterator[None]:
-    """Bound the rows of Arrow batches while the body runs; a session that had no bound has none after it."""
-    session_bound = conf.getAll.get(_BATCH_ROWS_NAME)
-    bound = int(conf.get(_BATCH_ROWS_NAME))
-    conf.set(_BATCH_ROWS_NAME, str(_BATCH_ROWS if bound <= 0 else min(bound, _BATCH_ROWS)))
+def _settings(conf: Any, settings: Mapping[str, str]) -> Iterator[None]:
+    """Give a session settings while the body runs; those that it had not set are unset after it."""
+    session = conf.getAll
     try:
+        for name, value in settings.items():
+            conf.set(name, value)
         yield
     finally:
-        if session_bound is None:
-            conf.unset(_BATCH_ROWS_NAME)
-        else:
-            conf.set(_BATCH_ROWS_NAME, session_bound)
+        for name in settings:
+            if name in session:
+                conf.set(name, session[name])
+            else:
+                conf.unset(name)
 
 
 def _options_of(frames: Sequence[DataFrame]) -> dict[str, str]:

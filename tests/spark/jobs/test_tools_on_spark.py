@@ -279,6 +279,27 @@ def test_rows_of_every_type_are_the_same_after_a_shuffle(spark, tmp_path):
 
 
 @pytest.mark.tier("more")
+def test_files_are_read_by_several_tasks_a_core(spark, tmp_path):
+    """With a task a core the others wait for the one whose core other programs use."""
+    cores = spark.sparkContext.defaultParallelism
+    for part in range(6 * cores):  # each counts 4 MiB for Spark
+        pq.write_table(pa.table({"number": range(part, part + 3)}), tmp_path / f"part-{part}.parquet")
+    frame = spark.read.parquet(str(tmp_path))
+    assert frame.rdd.getNumPartitions() <= cores
+    batches, schema = jobs._arrow_batches(frame)
+    assert 3 * cores <= batches.getNumPartitions() <= 6 * cores
+    assert batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).sum() == 18 * cores
+    assert spark.conf.get(jobs._FILE_PARTITIONS_NAME, None) is None
+    spark.conf.set(jobs._FILE_PARTITIONS_NAME, "1")
+    try:
+        few, _ = jobs._arrow_batches(spark.read.parquet(str(tmp_path)))
+        assert few.getNumPartitions() <= cores  # the session says how many
+        assert spark.conf.get(jobs._FILE_PARTITIONS_NAME) == "1"
+    finally:
+        spark.conf.unset(jobs._FILE_PARTITIONS_NAME)
+
+
+@pytest.mark.tier("more")
 def test_many_rows_of_a_data_frame_come_in_small_batches(spark, tmp_path):
     """Rows may be large, and the heap of an executor small: Spark's own batches have 10,000 rows."""
     source = str(checkpoint("flights", tmp_path))
