@@ -620,7 +620,7 @@ class PlainState(GroupState):
     """PySpark's `GroupState`; its states are named tuples, and datetimes are in the session's zone."""
 
     def __init__(self, common: CommonState, value: Any, group: Callable[[], str]) -> None:
-        vars(self).update(common.fields)  # PySpark's constructor would set each of a group's
+        self.__dict__.update(common.fields)  # PySpark's constructor would set each of a group's
         self._value = value
         self._defined = value is not None
         self._common = common
