@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from state_store.core.storage import open_storage
 from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.rewriting.store_writer import Receipts, WrittenStore
 from state_store.data.query import StoreKey
+from state_store.data.query.targets import RECEIPTS
 from state_store.errors import BusyError
 
 KEY = StoreKey(0, 1, "default")
@@ -56,6 +58,20 @@ def test_a_task_that_outlives_its_job_leaves_nothing(tmp_path):
     with pytest.raises(BusyError, match="has ended without this task"):
         receipts.claim(KEY, SECOND)
     assert files(tmp_path) == OF_FIRST
+
+
+def test_a_task_that_outlives_its_run_gives_no_rows_to_the_next(tmp_path):
+    """An import that failed may be called again at once, with other rows, while a task of it still writes."""
+    stored(tmp_path, FIRST, SECOND)
+    before, after = (Receipts(str(tmp_path), run=run) for run in ("before", "after"))
+    before.begin()
+    assert before.claim(StoreKey(0, 0, "default"), FIRST) == FIRST
+    shutil.rmtree(tmp_path / RECEIPTS)  # as after a failure
+    after.begin()
+    with pytest.raises(BusyError, match="has ended without this task"):
+        before.claim(KEY, FIRST)
+    assert after.of(KEY) is None and after.claim(KEY, SECOND) == SECOND == after.of(KEY)
+    assert files(tmp_path) == {"_metadata/schema", SECOND.path, *SECOND.others}
 
 
 def test_a_snapshot_is_removed_before_its_tables(tmp_path, monkeypatch):

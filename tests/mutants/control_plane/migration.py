@@ -90,6 +90,13 @@ MUTANTS = [
         RECEIPTS,
     ),
     Mutant(
+        "a task of a run that failed counts in the next one",
+        "state_store/data/dataset/rewriting/store_writer.py",
+        "            if marker_of(storage) is None or not self._goes_on(storage):",
+        "            if marker_of(storage) is None:",
+        RECEIPTS,
+    ),
+    Mutant(
         "what a killed task left stays in the new checkpoint",
         "state_store/data/dataset/rewriting/store_writer.py",
         "                    _remove(storage, key, paths.difference(store.paths))\n",

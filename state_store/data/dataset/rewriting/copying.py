@@ -487,7 +487,9 @@ def rewrite(
         for operator in query.operators
     }
     stores = sum(counts[operator.id] * len(operator.stores) for operator in query.operators)
-    receipts = Receipts(location) if workers.are_elsewhere else NoReceipts(location)
+    run = runtime.unique(4) if replacements else None  # its rows are those of this call alone
+    receipts = Receipts(location, run=run) if workers.are_elsewhere else NoReceipts(location)
+    receipts.begin()
     writing = _Writing(query, location, batch + 1, has_ids, receipts, workers, runtime)
     with stopped.during(), reporting(progress, "written", stores) as meter:
         stores_written = writing.all_stores(counts, replacements, meter)

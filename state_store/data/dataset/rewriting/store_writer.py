@@ -105,12 +105,20 @@ class WrittenStore:
 class Receipts:
     """The receipts of a checkpoint that is being written. A value: tasks get copies.
 
-    Those of different `stages` of the work on a store have nothing to do with each other.
+    Those of different `stages` of the work on a store have nothing to do with each other, nor have those of
+    different runs. Calls without a `run` go on with each other's stores.
     """
 
-    def __init__(self, location: str, stage: str = "") -> None:
+    def __init__(self, location: str, stage: str = "", run: str | None = None) -> None:
         self._location = location
-        self._stage = stage
+        self._stage = stage if run is None else f"{run}-{stage}"
+        self._run = run
+
+    def begin(self) -> None:
+        """Note that the run has begun: its tasks count until the directory is emptied."""
+        if self._run is not None:
+            with closing(open_storage(self._location)) as storage:
+                storage.write(self._run_path, b"{}")
 
     def of(self, key: StoreKey) -> WrittenStore | None:
         """Return what was written of a store; None if no task has finished it."""
@@ -131,7 +139,7 @@ class Receipts:
         """
         ended = BusyError(f"the job that writes '{self._location}' has ended without this task")
         with closing(open_storage(self._location)) as storage:
-            if marker_of(storage) is None:  # nobody knows of what was written
+            if marker_of(storage) is None or not self._goes_on(storage):  # nobody knows of what was written
                 _remove(storage, key, written.paths)
                 raise ended
             try:
@@ -149,6 +157,14 @@ class Receipts:
         """Remove the receipt of a store, which is to be written anew."""
         with closing(open_storage(self._location)) as storage:
             storage.delete(self._path(key))
+
+    def _goes_on(self, storage: Storage) -> bool:
+        """Return False if the run has failed: another may write the directory now, with other rows."""
+        return self._run is None or storage.exists(self._run_path)
+
+    @property
+    def _run_path(self) -> str:
+        return f"{RECEIPTS}/{self._run}.json"
 
     def _path(self, key: StoreKey) -> str:
         return f"{RECEIPTS}/{self._stage}{key.operator}-{key.partition}-{key.name}.json"
