@@ -18,7 +18,7 @@ print(json.dumps([sorted(os.sched_getaffinity(0)), os.environ["JAVA_HOME"], sys.
 """
 
 
-def told(java: Path, *words: str) -> list:
+def started(java: Path, *words: str) -> list:
     run = subprocess.run([java / "bin/java", *words], capture_output=True, text=True, check=True)
     return json.loads(run.stdout)
 
@@ -35,8 +35,8 @@ def test_an_executor_has_a_core_of_its_own_and_what_it_starts_the_real_java(tmp_
     for executor in (0, 1, 2):
         words = ["-Xmx512m", "Backend", "--executor-id", str(executor), "--cores", "1"]
         core = cores[executor % 2 % len(cores)]
-        assert told(pinned, *words) == [[core], str(tmp_path / "real"), words]
-    assert told(pinned, "Migration") == [cores, str(tmp_path / "real"), ["Migration"]]
+        assert started(pinned, *words) == [[core], str(tmp_path / "real"), words]
+    assert started(pinned, "Migration") == [cores, str(tmp_path / "real"), ["Migration"]]
 
 
 def test_time_without_tasks_is_that_between_them():
