@@ -303,15 +303,16 @@ def _job(name: str, checkpoint: Path, rows: int, executors: int, spark: SparkSes
 
 def _jobs(spark: SparkSession) -> list[Any]:
     """Return the jobs of a session, as Spark's status store has them after all events so far."""
-    context: Any = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()
-    jobs = context.statusStore().jobsList(None)
+    context: Any = spark.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    jobs = context._jsc.sc().statusStore().jobsList(None)
     return [jobs.apply(number) for number in range(jobs.size())]
 
 
 def _tasks(spark: SparkSession, before: set[int]) -> list[tuple[str, float, float]]:
     """Return the tasks of a session's jobs but those before: executor, and when it began and ended, in s."""
-    store: Any = spark.sparkContext._jsc.sc().statusStore()  # type: ignore[union-attr]
+    context: Any = spark.sparkContext
+    store = context._jsc.sc().statusStore()
     tasks = []
     for job in _jobs(spark):
         stages = job.stageIds() if job.jobId() not in before else None
