@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import websocket
 from tools import tool
+from waiting import PATIENCE_S
 
 _HOMES = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 """Variables with directories where Chromium and its libraries keep settings, whatever the profile is."""
@@ -109,9 +110,9 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 30) -> Any:
+    def wait(self, script: str) -> Any:
         """Wait until an expression is true, and return its value."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             value = self.evaluate(script)
             if value:

@@ -181,7 +181,7 @@ def test_all_queries_are_seen_at_once_and_again(page: Browser, grown: QueryDirec
             if path.parent.name == "delta":
                 path.unlink()
         other.commit(rows(1, 2))
-        page.wait(f"{verdicts}[0].join() === 'other,critical'", 60)
+        page.wait(f"{verdicts}[0].join() === 'other,critical'")
         assert "cannot be restored" in page.evaluate("document.querySelector('#ss-all tbody tr').innerText")
         pictured(page, "checkpoints-queries", tmp_path, high=620)
         page.click("[data-focus='query-other']")

@@ -80,10 +80,10 @@ def test_a_remote_checkpoint_is_shown_and_takes_a_request(place: str, tmp_path: 
         browser.open(service.url)
         browser.wait("document.querySelectorAll('#ss-stores tbody tr').length === 2")
         browser.click("#ss-full")
-        browser.wait("document.querySelector('#state-store').dataset.full === 'done'", 60)
+        browser.wait("document.querySelector('#state-store').dataset.full === 'done'")
         status_line = browser.evaluate("document.querySelector('#ss-status').textContent")
         assert status_line.startswith("Full checkpoint of version 6: 2 of 2 stores in "), status_line
-        browser.wait("document.querySelectorAll('#ss-history .tag.full').length === 1", 60)
+        browser.wait("document.querySelectorAll('#ss-history .tag.full').length === 1")
         metrics = service.http.get("metrics").text
         assert 'state_store_up{query="flights"} 1.0' in metrics
         labels = 'operator="0",partition="1",query="flights",store="default"'
@@ -219,12 +219,12 @@ def test_a_namenode_that_is_restarted_is_said_and_looked_at_again(
             assert service.http.get("v1/queries/flights").json()["error"]["kind"] == "storage"
             assert service.http.get("healthz").status_code == 200
             assert 'state_store_up{query="flights"} 0.0' in service.http.get("metrics").text
-            browser.wait(f"{text}.includes('The checkpoint cannot be read: ')", 120)
+            browser.wait(f"{text}.includes('The checkpoint cannot be read: ')")
             assert browser.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 2
             ended = service.ended(service.post(FULL_REQUEST).json()["request-id"])
             assert (ended["failure"]["kind"], ended.get("made", 0)) == ("storage", 0)
         awaited(lambda: verdict() == "fine", "it is read again")
-        browser.wait(f"!{text}.includes('The checkpoint cannot be read: ')", 120)
+        browser.wait(f"!{text}.includes('The checkpoint cannot be read: ')")
         ended = service.ended(service.post(FULL_REQUEST).json()["request-id"])
         assert (ended["made"], ended["failed"]) == (2, 0)
         query.commit(rows(7000, 20))

@@ -58,7 +58,7 @@ def test_the_page_shows_the_query_and_its_button_makes_a_full_checkpoint(
     opened = browser.evaluate("document.querySelector('#ss-history tr.inside').innerText")
     assert "storing them" in opened and "the whole batch" in opened and "0/1/default" in opened
     browser.click("#ss-full")
-    browser.wait("document.querySelector('#state-store').dataset.full === 'done'", 60)
+    browser.wait("document.querySelector('#state-store').dataset.full === 'done'")
     status = browser.evaluate("document.querySelector('#ss-status').textContent")
     assert status.startswith("Full checkpoint of version 5: 2 of 2 stores in "), status
     cards = "document.querySelector('#ss-figures').innerText"
