@@ -90,7 +90,7 @@ WORK: dict[str, Callable[[str, str, Any], int]] = {
     ),
     "export": lambda own, target, spark: state_store.export(own, target, spark=spark),
     "full": lambda own, _, spark: sum(
-        made.keys for made in state_store.full_checkpoint(own, stores=1, spark=spark).made
+        store.keys for store in state_store.full_checkpoint(own, stores=1, spark=spark).made
     ),
     "migrate": _migrated,
 }

@@ -78,7 +78,7 @@ def measure(asked: argparse.Namespace, names: list[str]) -> Found:
     """
     checks: dict[str, dict[str, Found]] = {}
     failed: dict[str, str] = {}
-    found: dict[str, list[Found]] = {kind: [] for kind in KINDS}
+    entries_of: dict[str, list[Found]] = {kind: [] for kind in KINDS}
 
     def attempted(name: str, work: Callable[..., Found], *words: Any) -> Found | None:
         """Return the figures of a job, or keep the reason for which it failed: the others go on."""
@@ -101,14 +101,14 @@ def measure(asked: argparse.Namespace, names: list[str]) -> Found:
                 name = task.facts["form"]
                 if name in failed or (figures := attempted(name, task.work, *task.words, broker)) is None:
                     continue
-                found[task.kind].append({**task.facts, **figures, "load": round(os.getloadavg()[0], 1)})
-                print(json.dumps(found[task.kind][-1]), flush=True)
+                entries_of[task.kind].append({**task.facts, **figures, "load": round(os.getloadavg()[0], 1)})
+                print(json.dumps(entries_of[task.kind][-1]), flush=True)
     return {
         "load": os.getloadavg(),
         "outputs": checks,
         "failed": failed,
         "outputs_equal": are_equal(checks),
-        **{kind: medians(entries) for kind, entries in found.items()},
+        **{kind: medians(entries) for kind, entries in entries_of.items()},
     }
 
 
@@ -156,8 +156,8 @@ def keep(result: dict[str, Any], words: list[str], file: Path = FILE) -> None:
     """
     machine = machine_facts.describe()
     machine["command"] = f"python -m benchmarks.engines.side_by_side {' '.join(words)}"
-    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    engines = known.get("engines", {})
+    earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    engines = earlier.get("engines", {})
     for kind in KINDS:
         new = {identity(entry): {**entry, "commit": machine["commit"]} for entry in result[kind]}
         engines[kind] = list({**{identity(entry): entry for entry in engines.get(kind, [])}, **new}.values())
@@ -167,10 +167,10 @@ def keep(result: dict[str, Any], words: list[str], file: Path = FILE) -> None:
     if not are_equal(outputs):
         raise ValueError(f"outputs differ from those that are kept: {outputs}")
     engines |= {"outputs": outputs, "load": result["load"], "outputs_equal": True, "failed": {}}
-    commands = [*known.get("commands", []), machine["command"]]
-    kept = {"scenario": "engines", "bench": "standard", "machine": machine, "ours": True}
-    kept |= {"commands": list(dict.fromkeys(commands)), "engines": engines}
-    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    commands = [*earlier.get("commands", []), machine["command"]]
+    result_file = {"scenario": "engines", "bench": "standard", "machine": machine, "ours": True}
+    result_file |= {"commands": list(dict.fromkeys(commands)), "engines": engines}
+    file.write_text(json.dumps(result_file, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:

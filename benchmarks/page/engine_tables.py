@@ -38,8 +38,8 @@ def filled(page: str, results: Results) -> str:
     return _BLOCK.sub(lambda match: f"{match[1]}{_text(tables[match[2]])}{match[3]}", page)
 
 
-def _text(made: str) -> str:
-    return f"\n{made or 'It has not been measured yet.' + chr(10)}\n"
+def _text(text: str) -> str:
+    return f"\n{text or 'It has not been measured yet.' + chr(10)}\n"
 
 
 def aims(results: Results) -> Iterator[Row]:

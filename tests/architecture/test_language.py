@@ -27,14 +27,6 @@ NAMES = {
 BARE = {"chosen", "found", "given", "kept", "known", "made", "shown", "wanted"}
 """Participles that no variable or argument has as its whole name: it is called by its noun."""
 
-NOT_RENAMED = {
-    *("data/dataset/rewriting/beside.py", "data/dataset/rewriting/catching_up.py"),
-    *("data/dataset/rewriting/importing.py", "data/dataset/rewriting/replacing.py"),
-    *("comparisons/state_tools.py", "engines/kept_engines.py", "engines/side_by_side.py"),
-    "page/engine_tables.py",
-}
-"""Files that still have such names; none is added."""
-
 ACTIONS = {
     *("acts", "adds", "announces", "answers", "appends", "applies", "asks", "builds", "checks", "cleans"),
     *("collects", "compares", "compiles", "converts", "copies", "creates", "decides", "decodes", "deletes"),
@@ -202,7 +194,7 @@ def test_names_are_nouns_and_verbs(checkout: Path) -> None:
 
 def test_variables_are_called_by_their_nouns(checkout: Path) -> None:
     sources = [*_files(checkout / "state_store", ".py"), *_files(checkout / "benchmarks", ".py")]
-    wrong = {name: bare_participles(text) for name, text in sources if name not in NOT_RENAMED}
+    wrong = {name: bare_participles(text) for name, text in sources}
     assert {name: names for name, names in wrong.items() if names} == {}
     found = bare_participles("def f(given):\n    found = g()\n    known_files = found.known")
     assert found == ["1: given", "2: found"]

@@ -132,15 +132,15 @@ class Segment:
         history = lineages.history(version)
         names = [lineages.delta(earlier) for earlier in reversed(history) if earlier.number > since]
         deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in names if name is not None]
-        kept: KeptLease | None = None
+        kept_lease: KeptLease | None = None
         lost: frozenset[str] = frozenset()
         if deltas:
             lease = ReaderLease(storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=runtime)
             with suppress(StorageError, UnknownOutcomeError):
                 lost = lease.hold({delta.name.path for delta in deltas})
-                kept = KeptLease(lease, runtime)
+                kept_lease = KeptLease(lease, runtime)
         deltas = [delta for delta in deltas if delta.name.path not in lost]
-        return cls(version, tuple(deltas), history[-1].number, storage, kept)
+        return cls(version, tuple(deltas), history[-1].number, storage, kept_lease)
 
     def release(self) -> None:
         """Give the lease back."""
@@ -500,7 +500,7 @@ class Beside:
         with suppress(MissingError):
             stores = decode(Reached, self._storage.read(_DOCUMENT), f"{self._target}/{_DOCUMENT}").stores
 
-        def known(key: StoreKey) -> NewStore | None:
+        def known_store(key: StoreKey) -> NewStore | None:
             store = stores.get(key.path)
             if store is None:
                 receipt = self._first_tables.of(key)
@@ -508,7 +508,7 @@ class Beside:
             return store
 
         keys = self._keys(query)
-        known_stores = parallel(LISTED_AT_ONCE, known, keys, runtime=self._runtime)
+        known_stores = parallel(LISTED_AT_ONCE, known_store, keys, runtime=self._runtime)
         return {key: store for key, store in zip(keys, known_stores, strict=True) if store is not None}
 
     def _note(self) -> None:

@@ -528,9 +528,9 @@ class CatchingUp:
                 count += len(page)
                 targets, part = parted(page, self._view(name), number, self._piece)
                 for id_, of_id in behind.items():
-                    chosen = numpy.isin(targets, of_id)
-                    if chosen.any():
-                        self._add(spool, targets[chosen], part.take(chosen), family.id, id_)
+                    selection = numpy.isin(targets, of_id)
+                    if selection.any():
+                        self._add(spool, targets[selection], part.take(selection), family.id, id_)
         if count != metadata.puts + metadata.removes:
             raise DamagedError(
                 f"'{file}' has {count} records of column families, and says that it has "

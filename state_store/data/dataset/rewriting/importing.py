@@ -145,18 +145,18 @@ def replacements_of(
     else:
         rows_by_store = {default_name(query, operator) if store is None else store: rows}
     chosen_views = {name: view(query, operator, name) for name in rows_by_store}
-    if spark is not None and not any(chosen.is_list for chosen in chosen_views.values()):
+    if spark is not None and not any(target.is_list for target in chosen_views.values()):
         rows_by_store = {name: _by_spark(spark, table) for name, table in rows_by_store.items()}
     replacements = []
     for name, table in rows_by_store.items():
-        chosen = chosen_views[name]
-        others = views(query, chosen.operator)
+        target_view = chosen_views[name]
+        others = views(query, target_view.operator)
         if is_data_frame(table):
-            _check_columns(chosen, table.columns)
-            replacements.append(Replacement(chosen, (), others, expired_ms, table))
+            _check_columns(target_view, table.columns)
+            replacements.append(Replacement(target_view, (), others, expired_ms, table))
         else:
-            batches = _checked(chosen, _batches(table))
-            replacements.append(Replacement(chosen, batches, others, expired_ms))
+            batches = _checked(target_view, _batches(table))
+            replacements.append(Replacement(target_view, batches, others, expired_ms))
     if len({replacement.frame is None for replacement in replacements}) > 1:
         raise OptionError("rows are DataFrames of Spark or other tables, not both at once", option="rows")
     return replacements

@@ -84,7 +84,7 @@ class DerivedRows:
     moment: str | None = None
 
     @classmethod
-    def among(cls, view: View, known: Mapping[str, View]) -> DerivedRows:
+    def among(cls, view: View, views: Mapping[str, View]) -> DerivedRows:
         """Find the derived views of a view among all views of its operator.
 
         Raises:
@@ -93,9 +93,9 @@ class DerivedRows:
         family = view.schema.family
 
         def named(name: str) -> View:
-            if name not in known:
+            if name not in views:
                 raise FormatError(f"'{view.name}' has no '{name}', which Spark keeps with it")
-            return known[name]
+            return views[name]
 
         if view.is_side:
             rows = view.store if ROWS_OF_SIDE in view.store else family
@@ -104,12 +104,12 @@ class DerivedRows:
             index = named(family.removesuffix(TIMERS_OF_KEYS) + KEYS_OF_TIMERS)
             return cls(view, index=index, moment=TIMER_MS)
         index_name = TIME_TO_LIVE + family
-        if index_name in known and view.is_list:
+        if index_name in views and view.is_list:
             counts, first = (named(start + family) for start in (_COUNTS_OF_EXPIRING_LIST, _FIRST_EXPIRY))
-            return cls(view, counts, first, known[index_name], EXPIRES_MS)
-        if index_name in known:
-            return cls(view, index=known[index_name], moment=EXPIRES_MS)
-        return cls(view, known.get(_COUNTS_OF_LIST + family) if view.is_list else None)
+            return cls(view, counts, first, views[index_name], EXPIRES_MS)
+        if index_name in views:
+            return cls(view, index=views[index_name], moment=EXPIRES_MS)
+        return cls(view, views.get(_COUNTS_OF_LIST + family) if view.is_list else None)
 
     @property
     def views(self) -> list[View]:
@@ -285,14 +285,14 @@ class Replaced:
             OptionError: a column has another type.
             FormatError: a key cannot be encoded.
         """
-        made = cls(replacement, directory)
+        new_rows = cls(replacement, directory)
         try:
             for batch in replacement.batches:
-                made.add(*replacement.encoded(batch, partitions))
+                new_rows.add(*replacement.encoded(batch, partitions))
         except BaseException:
-            made.close()
+            new_rows.close()
             raise
-        return made
+        return new_rows
 
     def add(self, rows: pyarrow.RecordBatch, targets: Targets) -> None:
         """Add rows, as `Replacement.encoded` returns them, to a partition, or each to its own."""
