@@ -302,9 +302,6 @@ class RowCodec:
         self._dump = _client()._serialize_to_bytes
         self._exact = [_exact(field, are_keys) for field in schema.fields]
         self._is_plain = all(self._exact)
-        kinds = {type(field.dataType) for field in schema.fields}
-        self.keeps_all = self._is_plain and types.DoubleType not in kinds
-        """True if `is_kept` holds for all keys that come from the JVM."""
         self._safe = [_safe(field.dataType, field.nullable) for field in schema.fields]
         self.is_quick = self._quick_check()
 

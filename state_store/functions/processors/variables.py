@@ -307,7 +307,7 @@ class BatchedMap(MapState, Variable):
         self.known = {
             slot: _Map(dict(entries), True, True)
             for slot, entries in self.known.items()
-            if self._keys.keeps_all or all(self._keys.is_kept(key) for key, _ in entries)
+            if all(self._keys.is_kept(key) for key, _ in entries)
         }
         self._stamp = -1
 
