@@ -22,7 +22,7 @@ SPARKS ?= 4.2,4.1,4.0
 demo: .newest  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
 	@$(PY) examples/demo.py
 
-test: .newest  ## Run the quick tests on the newest Spark (5 minutes; TESTS='tests/core/settings -k name' runs some)
+test: .newest  ## Run the quick tests on the newest Spark (4 minutes; TESTS='tests/core/settings -k name' runs some)
 	@$(if $(TESTS),$(PY) -m pytest $(TESTS),$(PY) tests/parts.py --lanes $(LANES) $(ORDER:%=--order %))
 
 test-more: setup  ## Run the rest that a change must pass: dear tests, older Sparks, suites, packages, chaos
