@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.probe
 
 import java.io.{BufferedReader, InputStreamReader, PrintStream}
 import java.lang.management.ManagementFactory
+import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Paths
 import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
@@ -44,9 +45,9 @@ object ProviderDriver {
   private val background = new ConcurrentHashMap[String, (Thread, Array[ObjectNode])]
 
   def main(args: Array[String]): Unit = {
-    val answers = System.out
+    val answers = new PrintStream(System.out, true, UTF_8) // whatever the locale is
     System.setOut(new PrintStream(System.err, true))
-    val lines = new BufferedReader(new InputStreamReader(System.in))
+    val lines = new BufferedReader(new InputStreamReader(System.in, UTF_8))
     Iterator.continually(lines.readLine()).takeWhile(_ != null).foreach { line =>
       val command = Json.parse(line)
       answers.println(answer(command).toString)
