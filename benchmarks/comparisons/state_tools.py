@@ -355,7 +355,10 @@ def _pinned_java(root: Path) -> Path:
 
 
 _PINNED = """\
-#!{python}
+#!/bin/sh
+''':'
+exec "{python}" "$0" "$@"
+'''
 import os, sys
 real, cores, words = {real!r}, {cores}, sys.argv[1:]
 if "--executor-id" in words:
@@ -363,6 +366,7 @@ if "--executor-id" in words:
 os.environ["JAVA_HOME"] = os.path.dirname(os.path.dirname(real))
 os.execv(real, [real, *words])
 """
+"""A program of Python that the shell starts: the first line of a script cannot name a path with a blank."""
 
 
 class _Executors:

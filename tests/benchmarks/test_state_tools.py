@@ -12,7 +12,10 @@ import pytest
 
 from benchmarks.comparisons import state_tools
 
-JAVA = """#!{python}
+JAVA = """#!/bin/sh
+''':'
+exec "{python}" "$0" "$@"
+'''
 import json, os, sys
 print(json.dumps([sorted(os.sched_getaffinity(0)), os.environ["JAVA_HOME"], sys.argv[1:]]))
 """
@@ -25,6 +28,9 @@ def started(java: Path, *words: str) -> list:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="pins by Linux's calls")
 def test_an_executor_has_a_core_of_its_own_and_what_it_starts_the_real_java(tmp_path, monkeypatch):
+    python = tmp_path / "a python"
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
     real = tmp_path / "real/bin/java"
     real.parent.mkdir(parents=True)
     real.write_text(JAVA.format(python=sys.executable))
