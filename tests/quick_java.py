@@ -1,7 +1,7 @@
 """Options of the tests' JVMs, whose lives are so short that most of their time is the start.
 
 `spark_options()` adds an archive of Spark's classes, loaded and verified (class data sharing of the JVM). It
-is made once for each pyspark and Java, by small queries, and kept in `build/class-data`, because it holds
+is made once for each pyspark and Java, by a small query, and kept in `build/class-data`, because it holds
 for the paths of this checkout alone; it halves the processor time of a start of Spark and a first batch.
 `probe_options()` does the same for programs of the tests' own Scala, by a small batch. A process that would
 wait for long, because the machine is busy, does without. STATE_STORE_TEST_ARCHIVE=no turns the archives off.
@@ -58,19 +58,14 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _WARM_UP = """
 import sys
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import expr
-spark = SparkSession.builder.config("spark.sql.codegen.wholeStage", "false").getOrCreate()
+spark = SparkSession.builder.getOrCreate()
 spark.range(100).selectExpr("id % 5 as k", "id as v").write.parquet(sys.argv[1] + "/in")
 events = spark.readStream.schema("k long, v long").parquet(sys.argv[1] + "/in")
-counts = events.groupBy("k").count().writeStream.outputMode("update").format("noop")
-spark.range(9).selectExpr("id as k", "timestamp_seconds(id) as t").write.json(sys.argv[1] + "/lines")
-lines = spark.readStream.schema("k long, t timestamp").json(sys.argv[1] + "/lines")
-lines = lines.withWatermark("t", "1 second")
-pairs = lines.alias("a").join(lines.alias("b"), expr("a.k = b.k and a.t = b.t"), "leftOuter")
-joined = pairs.writeStream.foreachBatch(lambda frame, batch: frame.collect())
-for name, writer in {"counts": counts, "joined": joined}.items():
-    place = sys.argv[1] + "/checkpoint-" + name
-    writer.option("checkpointLocation", place).trigger(availableNow=True).start().awaitTermination()
+query = (
+    events.groupBy("k").count().writeStream.outputMode("update").format("noop")
+    .option("checkpointLocation", sys.argv[1] + "/checkpoint").trigger(availableNow=True).start()
+)
+query.awaitTermination()
 """
 
 
@@ -116,7 +111,7 @@ def spark_options() -> str:
 
 
 def _spark_program(room: Path, options: list[str]) -> tuple[list[str], str]:
-    """Return the command of small queries, and its input."""
+    """Return the command of a small query, and its input."""
     program = room / "warm_up.py"
     program.write_text(_WARM_UP)
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
