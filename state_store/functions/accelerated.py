@@ -41,7 +41,14 @@ import pyarrow.compute as pc
 from state_store.core.compat import zip
 from state_store.functions.checking import bounds, parts_of, struct_type
 from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
-from state_store.functions.group_context import NO_TIMESTAMP, Header, as_long, exempt_imports, is_older_spark
+from state_store.functions.group_context import (
+    NO_TIMESTAMP,
+    Header,
+    as_long,
+    exempt_imports,
+    fields_without_state,
+    is_older_spark,
+)
 from state_store.functions.stream import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 
 MORE = 2
@@ -393,20 +400,7 @@ class StateReader:
         from pyspark.sql.streaming.state import GroupState
 
         self._class = GroupState
-        self._without_state = GroupState(
-            optionalValue=None,
-            batchProcessingTimeMs=header.batch_time_ms,
-            eventTimeWatermarkMs=header.watermark_ms,
-            timeoutConf=header.timeout_conf,
-            hasTimedOut=header.timed_out,
-            watermarkPresent=header.watermark_present,
-            defined=False,
-            updated=False,
-            removed=False,
-            timeoutTimestamp=NO_TIMESTAMP,
-            keyAsUnsafe=b"",
-            valueSchema=header.state,
-        ).__dict__
+        self._without_state = fields_without_state(header)
         self._run = _run_at_once if any(map(_has_struct, header.state_schema.types)) else _run_by_group
 
     def read(self, column: pa.Array) -> Iterator[Any]:

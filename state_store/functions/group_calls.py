@@ -41,11 +41,11 @@ from state_store.functions.checking import Call, bounds, conform, nullable, stru
 from state_store.functions.group_context import (
     EXISTS,
     GROUP,
-    NO_TIMESTAMP,
     BadResultError,
     Changes,
     Header,
     as_long,
+    fields_without_state,
 )
 
 if TYPE_CHECKING:
@@ -675,23 +675,6 @@ class CommonState:
     fail: Callable[[str], Exception]
 
 
-def _group_state(header: Header) -> GroupState:
-    return GroupState(
-        optionalValue=None,
-        batchProcessingTimeMs=header.batch_time_ms,
-        eventTimeWatermarkMs=header.watermark_ms,
-        timeoutConf=header.timeout_conf,
-        hasTimedOut=header.timed_out,
-        watermarkPresent=header.watermark_present,
-        defined=False,
-        updated=False,
-        removed=False,
-        timeoutTimestamp=NO_TIMESTAMP,
-        keyAsUnsafe=b"",
-        valueSchema=header.state,
-    )
-
-
 class GroupCaller:
     """Caller of one function for the groups of a stream. Used by the one thread of a worker."""
 
@@ -713,7 +696,7 @@ class GroupCaller:
         Raises:
             BadResultError: A row or a state that the function gave does not fit its schema.
         """
-        fields = vars(_group_state(self._header))
+        fields = fields_without_state(self._header)
         common = CommonState(fields, self._state, self._zone, self._make_state, call.fail)
         output = _Output(self._output, call)
         changes = _StateChanges(self._state, call)

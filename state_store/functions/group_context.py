@@ -305,3 +305,25 @@ def exempt_imports() -> None:
         gc.collect()
         gc.freeze()
         _modules_when_frozen = len(sys.modules)
+
+
+def fields_without_state(header: Header) -> dict[str, Any]:
+    """Return the fields of PySpark's `GroupState` of a group without state, as its constructor sets them."""
+    from pyspark.sql.streaming.state import GroupState
+
+    return vars(
+        GroupState(
+            optionalValue=None,
+            batchProcessingTimeMs=header.batch_time_ms,
+            eventTimeWatermarkMs=header.watermark_ms,
+            timeoutConf=header.timeout_conf,
+            hasTimedOut=header.timed_out,
+            watermarkPresent=header.watermark_present,
+            defined=False,
+            updated=False,
+            removed=False,
+            timeoutTimestamp=NO_TIMESTAMP,
+            keyAsUnsafe=b"",
+            valueSchema=header.state,
+        )
+    )
