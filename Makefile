@@ -57,7 +57,7 @@ lint: .newest  ## Check formatting, style, types and dead code
 
 pages: .newest  ## Write the pages of options and metrics, and what lies in conf, from the declarations
 	@$(PY) -m state_store.core.settings.option_pages
-	@$(PY) -m benchmarks.page.figures_in_pages
+	@$(PY) -m benchmarks.page.report
 	@$(PY) -m state_store.observe.documents
 	@$(PY) -m state_store.observe.generated_files
 

@@ -1,1 +1,1 @@
-"""The pages of the benchmarks and their pictures, made from result files alone."""
+"""Pages and pictures of the benchmarks: Markdown templates, the figures that they name, and a renderer."""

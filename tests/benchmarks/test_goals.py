@@ -119,7 +119,7 @@ def test_the_worst_prediction_counts() -> None:
         "40 % at most (60 ms, was 100 ms: S3, restore 1), 2 restores",
         False,
     )
-    assert verdict((12, 1, 1)) == ("10 ms apart or less in all 1", True)
+    assert verdict((12, 1, 1)) == ("0 % at most (12 ms, was 2 ms: S3, restore 0), 1 restores", True)
     assert verdict((125, 1, 1), local=3) == ("not measured", None)
 
 

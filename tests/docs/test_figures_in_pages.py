@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from benchmarks.comparisons.processor_forms import CASES
 from benchmarks.engines import side_by_side
-from benchmarks.page import engine_tables
-from benchmarks.page.figures_in_pages import FEW, PROCESSOR_GROUPS, SENTENCES, figures, filled, filled_page
-from benchmarks.page.page_parts import PROCESSORS
-from benchmarks.results import load
+from benchmarks.page import report
+from benchmarks.results import Results, load
 
 
 @pytest.fixture(scope="module")
-def values(checkout: Path) -> dict[str, str]:
-    return figures(checkout / "benchmarks/measured")
+def last_results(checkout: Path) -> Results:
+    return load(checkout / "benchmarks/measured")
 
 
-def test_the_run_of_processors_has_all_cases_and_equal_results(checkout: Path) -> None:
-    recorded = json.loads((checkout / "benchmarks/measured/processors.json").read_text(encoding="utf-8"))
-    ours = [result for result in recorded["processors"] if result["store"] == "incremental"]
-    found = {(result["groups"], result["case"]) for result in ours}
-    assert found == {(groups, case) for groups in (PROCESSOR_GROUPS, FEW) for case in PROCESSORS}
-    assert all(result["content_equal"] for result in ours)
-
-
-@pytest.mark.parametrize("page", SENTENCES)
-def test_make_docs_changes_no_figure(checkout: Path, values: dict[str, str], page: str) -> None:
+@pytest.mark.parametrize("page", report.QUOTING_PAGES)
+def test_make_docs_changes_no_figure(checkout: Path, last_results: Results, page: str) -> None:
     text = (checkout / page).read_text(encoding="utf-8")
-    assert filled_page(page, text, values) == text, "run `make docs`"
+    assert "<!-- figures: " in text
+    assert report.with_figures(text, last_results) == text, "run `make docs`"
 
 
-def test_tables_of_engines_are_those_of_their_runs(checkout: Path) -> None:
-    results = load(checkout / "benchmarks/measured")
-    text = (checkout / engine_tables.PAGE).read_text(encoding="utf-8")
-    assert engine_tables.filled(text, results) == text, "run `make docs`"
-    assert side_by_side.are_equal(results.scenarios["engines"]["engines"]["outputs"])
+def test_figures_between_the_lines_are_replaced_and_nothing_else(last_results: Results) -> None:
+    page = "Before.\n\n<!-- figures: forms -->\n\nold\n\n<!-- end of figures -->\n\nAfter.\n"
+    new = report.with_figures(page, last_results)
+    assert new.startswith("Before.\n\n<!-- figures: forms -->\n\n|  | the batch takes | CPU time |")
+    assert new.endswith(" |\n\n<!-- end of figures -->\n\nAfter.\n") and "old" not in new
 
 
-def test_figures_are_replaced_where_lines_break() -> None:
-    page = "It takes\n0.1 s, and 1.5\ntimes as long before. It takes a while."
-    assert filled(page, "takes {new_s} s, and {times} times", {"new_s": "12", "times": "2.0"}) == (
-        "It takes\n12 s, and 2.0\ntimes as long before. It takes a while."
-    )
+def test_the_run_of_processors_has_all_cases_and_equal_results(last_results: Results) -> None:
+    runs = [
+        run for run in last_results.scenarios["processors"]["processors"] if run["store"] == "incremental"
+    ]
+    cases = {(run["groups"], run["case"]) for run in runs}
+    assert cases == {(groups, case) for groups in (20_000, 100) for case in CASES}
+    assert all(run["content_equal"] for run in runs)
 
 
-@pytest.mark.parametrize("page", ["It took 1 s.", "It takes 1 s, and takes 2 s."])
-def test_a_sentence_has_to_be_there_once(page: str) -> None:
-    with pytest.raises(ValueError, match="the sentence is there"):
-        filled(page, "takes {new_s} s", {"new_s": "12"})
+def test_engines_had_equal_outputs(last_results: Results) -> None:
+    assert side_by_side.are_equal(last_results.scenarios["engines"]["engines"]["outputs"])
