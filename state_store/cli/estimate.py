@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
@@ -28,12 +28,12 @@ _RATIO, _DOLLARS = click.FloatRange(0, 1, min_open=True), (click.FloatRange(0),)
 _NOTE = f"""\
 {declare.DIRECTORY} Without it,
 --keys, --key-bytes, --value-bytes and --updates-per-batch or --update-share describe the writes of a query
-that is planned. Numbers are those of all partitions together; a restore is that of one of them."""
+that is planned. Numbers are those of all partitions together; a restore is that of one of them. They have the
+names that they have in JSON and in Python: `memory bytes` are the memoryBudget that serves the share `hit
+ratio` of look-ups, and `memory overhead bytes` the memoryOverhead with it, without Python workers."""
 
 
-def _option(
-    names: str, type_: Any, help_: str, metavar: str = "N", default: Any = None
-) -> Callable[[Any], Any]:
+def _option(names: str, type_: Any, help_: str, metavar: str = "N", default: Any = None) -> Any:
     more = {"multiple": True} if metavar == "NAME=VALUE" else {"default": default, "show_default": True}
     return click.option(*names.split(), type=type_, help=help_, metavar=metavar, **more)
 
@@ -99,7 +99,7 @@ def estimate_command(
     planned = {name: value for name, value in numbers.items() if value is not None}
     measured, cost = None, None
     if checkpoint is None:
-        workload = _planned(planned)
+        workload = _planned(**planned)
     elif planned:
         raise OptionError(f"the files of DIR have these numbers: leave out {', '.join(planned)}")
     else:
@@ -109,16 +109,21 @@ def estimate_command(
         workload, cost = measured.workload, measured.cost
     if fetch_rate:
         cost = CostModel(transfers=Transfers(0.5, (1000 << 20) / fetch_rate))
-    short = {"fullAfterDeltas": full_every, "restoreObjective": objective}
-    texts = {name: value for name, value in short.items() if value is not None}
+    texts = {"fullAfterDeltas": full_every, "restoreObjective": objective}
     for text in options:
         name, equals, texts[name] = text.partition("=")
         if not equals:
             raise OptionError(f"--option takes NAME=VALUE, not '{text}'", option="--option")
     with Meter("simulated", 1, unit="batches") as meter:
-        how = {"cost": cost, "prices": Prices(*prices), "progress": meter, **executors}
-        retain = retain or (measured and measured.retained) or RETAIN
-        estimated = estimate(workload, texts, retain=retain, **how)
+        estimated = estimate(
+            workload,
+            {name: value for name, value in texts.items() if value is not None},
+            retain=retain or (measured and measured.retained) or RETAIN,
+            cost=cost,
+            prices=Prices(*prices),
+            progress=meter,
+            **executors,
+        )
     if as_json:
         now = None if measured is None else _outer(measured)
         print_json({"measured": now, **asdict(estimated), "workload": _outer(workload)})
@@ -126,16 +131,13 @@ def estimate_command(
         _print(estimated, measured)
 
 
-def _planned(numbers: Mapping[str, Any]) -> Workload:
+def _planned(update_share: float | None = None, **numbers: Any) -> Workload:
     """Return the workload of a query that has not run. Raise OptionError if a number is missing."""
-    needed = ("keys", "key_bytes", "value_bytes", "updates_per_batch")
-    share = numbers.get("update_share")
-    if share is not None:
+    if update_share is not None:
         if "updates_per_batch" in numbers:
             raise OptionError("--updates-per-batch and --update-share are mutually exclusive: give one")
-        numbers = {**numbers, "updates_per_batch": share * numbers.get("keys", 0)}
-        del numbers["update_share"]
-    if not numbers.keys() >= set(needed):
+        numbers["updates_per_batch"] = update_share * numbers.get("keys", 0)
+    if not numbers.keys() >= {"keys", "key_bytes", "value_bytes", "updates_per_batch"}:
         raise OptionError(
             "without DIR an estimate needs --keys, --key-bytes, --value-bytes, and --updates-per-batch "
             "or --update-share"
@@ -149,25 +151,17 @@ def _outer(values: Measured | Workload) -> dict[str, Any]:
 
 
 def _print(estimated: Estimate, measured: Measured | None) -> None:
-    work = estimated.workload
-    say(
-        f"{work.keys:.0f} keys of {work.key_bytes:.0f} bytes with values of {work.value_bytes:.0f} in "
-        f"{counted(work.partitions, 'partition')}; a batch every {work.interval_ms / 1000:g} s writes "
-        f"{work.updates_per_batch:.0f} of them, {work.new_per_batch:.0f} new, and removes "
-        f"{work.removals:.0f}; {counted(estimated.retain, 'version')} retained\n"
-    )
     rows = []
-    for name, label, average, maximum, unit in estimated.figures():
-        numbers = (getattr(measured, name, None), average, maximum)
-        rows.append((label, *("" if number is None else _text(number, unit) for number in numbers)))
+    for name, *numbers in estimated.figures():
+        texts = (_text(number, name) for number in (getattr(measured, name, None), *numbers))
+        rows.append((name.replace("_", " "), *texts))
     print_table(_COLUMNS, rows)
-    batches = "1 batch" if estimated.batches == 1 else f"{estimated.batches} batches"
-    span = "whole cycles between full checkpoints"
-    say(f"\nfrom {batches}, {span if estimated.is_steady else 'without two full checkpoints among them'}")
+    if not estimated.is_steady:
+        say("\nwithout two full checkpoints among these batches")
     if measured is not None:
         partitions = "partition" if len(measured.sampled) == 1 else "partitions"
         say(
-            f"measured at version {measured.version}: deltas of {counted(measured.deltas, 'version')} and "
+            f"\nmeasured at version {measured.version}: deltas of {counted(measured.deltas, 'version')} and "
             f"restores of {partitions} {', '.join(map(str, measured.sampled))}"
         )
     cores = estimated.executors * estimated.executor_cores
@@ -180,10 +174,12 @@ def _print(estimated: Estimate, measured: Measured | None) -> None:
     say(f"\nrests on {estimated.tools_rest_on}")
 
 
-def _text(value: float, unit: str) -> str:
-    if unit == "bytes":
+def _text(value: float | None, name: str) -> str:
+    if value is None:
+        return ""
+    if "bytes" in name:
         return size(value)
-    if unit == "ms":
+    if name.endswith("_ms"):
         return f"{value / 1000:.2f} s" if value >= 1000 else f"{value:.0f} ms"
     if 0 < value < 0.01:
         return "< 0.01"

@@ -19,7 +19,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from state_store.core.checkpoint.lineage import Chain, ChainDelta
@@ -59,9 +59,6 @@ DEEPEST = 6
 _LEFT_OUT_PERCENT, _UNCOUNTED_BYTES = 10, 6_500
 """Share of the younger runs that a compaction of all may leave out; bytes of a file beyond its bound."""
 
-_PUT_OPERATIONS = 5
-"""Operations of a NameNode for a PUT: a status, a new file, its block, its end, and a rename."""
-
 MIN_BYTES = 16 << 20
 
 Sample = dict[Any, Any]
@@ -70,10 +67,8 @@ Sample = dict[Any, Any]
 JVM_BYTES = 384 << 20
 """Memory of an executor's JVM outside its heap and the budget: the least overhead that Spark adds."""
 
-INPUT_BYTES, BLOCK_BYTES, ROWS_AHEAD_BYTES = 8 << 20, 16 << 20, 32 << 20
-"""Heap for look-ahead: an operator's input whose keys are announced at a time, blocks that come into memory
-at a time, and rows above which no more are read ahead.
-"""
+AHEAD_BYTES = (8 + 16 + 32) << 20
+"""Heap of a task for look-ahead: an operator's input, blocks that come at a time, and rows read ahead."""
 
 
 # ---- sorted runs -----------------------------------------------------------------------------------------
@@ -202,29 +197,26 @@ class SimulatedStore:
         Return what is in storage after it (`kept`, and by reason) and before a clean-up (`stored`), the
         restore of the newest version, bytes that were uploaded, requests by kind in S3's terms, and merges.
         """
-        sample: Sample = Counter()
-        self._sample, before = sample, self._chain
+        self._sample, before = Counter(), self._chain
         self._version += 1
         self._now_ms = round(self._version * self._interval_ms)
+        sample = self._sample
         sample["delta_bytes"] = self._commit()
         if before.version is not None:
             self._merge(before)
-        sample["stored_bytes"], sample["stored_files"] = sum(self.stored.values()), len(self.stored)
+        sample.update(stored_bytes=sum(self.stored.values()), stored_files=len(self.stored))
         if self._version % self._cleanup_batches == 0:
             self._clean_up()
-        sample["restore_bytes"], sample["restore_files"] = self._chain.size_bytes, self._chain.files
+        sample.update(kept_bytes=sum(self.stored.values()), kept_files=len(self.stored))
+        sample.update(restore_bytes=self._chain.size_bytes, restore_files=self._chain.files)
         sample["restore_ms"] = self._statistics.predict_restore_ms(self._chain)
         needed = self._chain.paths()
         if self._chain.snapshot is not None:
             needed.add(self._chain.snapshot.snapshot.path)
-        sizes, files = dict.fromkeys(REASONS, 0), dict.fromkeys(REASONS, 0)
         for path, size_bytes in self.stored.items():
             reason = reason_of(path, by_newest=path in needed, by_older=path not in self._unneeded)
-            sizes[reason] += size_bytes
-            files[reason] += 1
-        sample.update({(reason, "bytes"): sizes[reason] for reason in REASONS})
-        sample.update({(reason, "files"): files[reason] for reason in REASONS})
-        sample["kept_bytes"], sample["kept_files"] = sum(self.stored.values()), len(self.stored)
+            sample[reason, "bytes"] += size_bytes
+            sample[reason, "files"] += 1
         return sample
 
     def _commit(self) -> int:
@@ -455,11 +447,6 @@ class Requests:
     puts: float = 0.0
     deletes: float = 0.0
 
-    @property
-    def total(self) -> float:
-        """Requests of all kinds."""
-        return self.lists + self.gets + self.puts + self.deletes
-
 
 @dataclass(frozen=True)
 class Prices:
@@ -482,10 +469,6 @@ class Range:
     maximum: float
 
 
-def _as(label: str, unit: str = "") -> dict[str, str]:
-    return {"label": label, "unit": unit}
-
-
 @dataclass(frozen=True, repr=False)
 class Estimate:
     """The resources of a workload in steady state, over all partitions unless stated otherwise.
@@ -505,7 +488,6 @@ class Estimate:
         restore_ms: milliseconds that it takes.
         reasons: average bytes and files by the reason for which they are kept.
         requests_per_minute: requests to storage for commits, merges and clean-ups.
-        name_node_operations_per_minute: operations of an HDFS NameNode for these requests.
         requests_dollars_per_month: their price.
         storage_dollars_per_month: the price of the stored bytes.
         memory_bytes: the memoryBudget of each executor for which `hit_ratio` of the look-ups find their row
@@ -527,23 +509,22 @@ class Estimate:
     workload: Workload
     options: Mapping[str, str]
     retain: int
-    stored_bytes: Range = field(metadata=_as("bytes in storage", "bytes"))
-    stored_files: Range = field(metadata=_as("files in storage"))
-    upload_bytes_per_s: float = field(metadata=_as("bytes uploaded a second", "bytes"))
-    write_amplification: float = field(metadata=_as("bytes uploaded per byte of change"))
-    merges_per_hour: float = field(metadata=_as("incremental merges an hour"))
-    full_per_hour: float = field(metadata=_as("full checkpoints an hour"))
-    restore_bytes: Range = field(metadata=_as("bytes that a restore reads", "bytes"))
-    restore_files: Range = field(metadata=_as("files that a restore reads"))
-    restore_ms: Range = field(metadata=_as("time of a restore", "ms"))
+    stored_bytes: Range
+    stored_files: Range
+    upload_bytes_per_s: float
+    write_amplification: float
+    merges_per_hour: float
+    full_per_hour: float
+    restore_bytes: Range
+    restore_files: Range
+    restore_ms: Range
     reasons: Mapping[str, tuple[float, float]]
     requests_per_minute: Requests
-    name_node_operations_per_minute: float = field(metadata=_as("NameNode operations a minute"))
-    requests_dollars_per_month: float = field(metadata=_as("dollars a month for requests"))
-    storage_dollars_per_month: float = field(metadata=_as("dollars a month for storage"))
-    memory_bytes: int = field(metadata=_as("memoryBudget that serves {:.0%} of look-ups", "bytes"))
-    memory_overhead_bytes: int = field(metadata=_as("memoryOverhead without Python workers", "bytes"))
-    look_ahead_bytes: int = field(metadata=_as("heap for look-ahead, each task", "bytes"))
+    requests_dollars_per_month: float
+    storage_dollars_per_month: float
+    memory_bytes: int
+    memory_overhead_bytes: int
+    look_ahead_bytes: int
     hit_ratio: float
     executors: int
     executor_cores: int
@@ -555,34 +536,20 @@ class Estimate:
         "network are taken to keep up"
     )
 
-    def figures(self) -> Iterator[tuple[str, str, float, float | None, str]]:
-        """Yield what is shown, without the tools: attribute, label, average, maximum or None, and unit.
-
-        The unit is `bytes`, `ms` or empty.
-        """
-        for each in fields(self):
-            value, line = getattr(self, each.name), each.metadata
-            if each.name == "reasons":
-                for reason, (size_bytes, files) in self.reasons.items():
-                    if files:
-                        yield "", f"bytes for {reason}", size_bytes, None, "bytes"
-                        yield "", f"files for {reason}", files, None, ""
+    def figures(self) -> Iterator[tuple[str, float, float | None]]:
+        """Yield every number, also of the workload, by its name: the average, and the maximum or None."""
+        for name, value in {**vars(self.workload), **vars(self)}.items():
+            if isinstance(value, Range):
+                yield name, value.average, value.maximum
             elif isinstance(value, Requests):
-                for kind in ("puts", "lists", "gets", "deletes"):
-                    yield "", f"{kind[:-1].upper()} requests a minute", getattr(value, kind), None, ""
-            elif line:
-                average, maximum = astuple(value) if isinstance(value, Range) else (value, None)
-                yield each.name, line["label"].format(self.hit_ratio), average, maximum, line["unit"]
-
-    def rows(self) -> list[tuple[str, float, float | None]]:
-        """Return rows for tables: a name, the average, and the maximum (None: there is only one number)."""
-        return [
-            *(
-                (f"{label}, ms" if unit == "ms" else label, average, maximum)
-                for _, label, average, maximum, unit in self.figures()
-            ),
-            *((f"seconds of {tool.name} on the executors", tool.time_s, None) for tool in self.tools),
-        ]
+                for kind, count in vars(value).items():
+                    yield f"{kind}_per_minute", count, None
+            elif name == "reasons":
+                for reason, (size_bytes, files) in self.reasons.items():
+                    yield f"bytes for {reason}", size_bytes, None
+                    yield f"files for {reason}", files, None
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                yield name, value, None
 
     def __repr__(self) -> str:
         return (
@@ -593,11 +560,12 @@ class Estimate:
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
+        tools = ((f"seconds of {tool.name} on the executors", tool.time_s, None) for tool in self.tools)
         rows = [
             (name, *("" if number is None else f"{number:,.6g}" for number in numbers))
-            for name, *numbers in self.rows()
+            for name, *numbers in (*self.figures(), *tools)
         ]
-        return table(f"{self.workload}", ("", "on average", "at most"), rows)
+        return table("Estimate", ("", "on average", "at most"), rows)
 
 
 def estimate(
@@ -639,21 +607,19 @@ def estimate(
     Raises:
         OptionError: an option does not exist, or a number is out of its bounds.
     """
-    prices = Prices() if prices is None else prices
-    model = CostModel() if cost is None else copy.copy(cost)
-    has_ratio = isinstance(hit_ratio, (int, float)) and 0 < hit_ratio <= 1
-    has_interval = isinstance(maintenance_ms, (int, float)) and 0 < maintenance_ms < math.inf
-    for name, value, is_right, kind in (
-        ("workload", workload, isinstance(workload, Workload), "a state_store.Workload"),
-        ("options", options, isinstance(options or {}, Mapping), "a mapping by name"),
-        ("cost", cost, isinstance(model, CostModel), "that of state_store.measure"),
-        ("prices", prices, isinstance(prices, Prices), "a state_store.Prices"),
-        ("hit_ratio", hit_ratio, has_ratio, "above 0 and at most 1"),
-        ("maintenance_ms", maintenance_ms, has_interval, "finite and above 0"),
+    model, prices = copy.copy(cost or CostModel()), prices or Prices()
+    for name, value, type_, kind in (
+        ("workload", workload, Workload, "a state_store.Workload"),
+        ("options", options or {}, Mapping, "a mapping by name"),
+        ("cost", model, CostModel, "that of state_store.measure"),
+        ("prices", prices, Prices, "a state_store.Prices"),
+        ("hit_ratio", hit_ratio, (int, float), "a number"),
+        ("maintenance_ms", maintenance_ms, (int, float), "a number"),
     ):
-        if not is_right:
-            verb = "are" if name in ("options", "prices") else "is"
-            raise OptionError(f"{name} {verb} {kind}, not {shown(value)}", option=name)
+        if not isinstance(value, type_):
+            raise OptionError(f"the argument {name} is {kind}, not {shown(value)}", option=name)
+    if not 0 < hit_ratio <= 1 or not 0 < maintenance_ms < math.inf:
+        raise OptionError("hit_ratio is above 0 and at most 1, and maintenance_ms finite and above 0")
     check_names("options", list(options or ()))
     check_number("retain", retain, minimum=1, maximum=100_000)
     check_number("executors", executors, minimum=1, maximum=1_000_000)
@@ -674,11 +640,8 @@ def estimate(
     for sample in samples:
         totals.update(sample)
 
-    def mean(name: str) -> float:
-        return totals[name] / count
-
     def span(name: str, peak: str, times: float = 1.0) -> Range:
-        return Range(times * mean(name), times * max(sample[peak] for sample in samples))
+        return Range(times * totals[name] / count, times * max(sample[peak] for sample in samples))
 
     kinds = ("lists", "gets", "puts", "deletes")
     requests = Requests(*(totals[kind] * partitions / 60 / hours for kind in kinds))
@@ -687,7 +650,6 @@ def estimate(
     memory_bytes = memory_for(workload, hit_ratio, max(1.0, partitions / executors))
     restores = (RestoreWork(sample["restore_files"], sample["restore_bytes"], 0) for sample in samples)
     is_sparse = parsed.local_disk_limit_bytes > 0 or any(map(model.is_lazy, restores))
-    ahead_bytes = INPUT_BYTES + BLOCK_BYTES + ROWS_AHEAD_BYTES
     row_bytes = table_size(workload.key_bytes, workload.value_bytes, workload.keys / partitions).put_bytes
     return Estimate(
         workload,
@@ -695,8 +657,8 @@ def estimate(
         retain,
         stored_bytes,
         span("kept_files", "stored_files", partitions),
-        upload_bytes_per_s=partitions * mean("uploaded_bytes") / workload.interval_ms * 1000,
-        write_amplification=mean("uploaded_bytes") / mean("delta_bytes"),
+        upload_bytes_per_s=partitions * totals["uploaded_bytes"] / hours / 3600,
+        write_amplification=totals["uploaded_bytes"] / totals["delta_bytes"],
         merges_per_hour=partitions * totals[INCREMENTAL] / hours,
         full_per_hour=partitions * totals[FULL] / hours,
         restore_bytes=span("restore_bytes", "restore_bytes"),
@@ -707,12 +669,11 @@ def estimate(
             for reason in REASONS
         },
         requests_per_minute=requests,
-        name_node_operations_per_minute=requests.total + (_PUT_OPERATIONS - 1) * requests.puts,
         requests_dollars_per_month=dollars / 1000 * (30 * 24 * 60),
         storage_dollars_per_month=stored_bytes.average / 1e9 * prices.gigabyte_months,
         memory_bytes=memory_bytes,
         memory_overhead_bytes=memory_bytes + JVM_BYTES,
-        look_ahead_bytes=ahead_bytes if parsed.look_ahead and is_sparse else 0,
+        look_ahead_bytes=AHEAD_BYTES if parsed.look_ahead and is_sparse else 0,
         hit_ratio=hit_ratio,
         executors=executors,
         executor_cores=executor_cores,

@@ -10,28 +10,18 @@ from pathlib import Path
 import pytest
 
 import state_store
-from estimation.histories import FILE_BYTES, INTERVAL_MS, KEY_BYTES, VALUE_BYTES, History, Writes
+from estimation.histories import INTERVAL_MS, KEY_BYTES, VALUE_BYTES, History, Writes
 from state_store.core.checkpoint.registry import NEWEST_DELTAS, NEWEST_MERGED, NO_VERSION, OLDER_DELTAS
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.options import parse
-from state_store.data.estimation.estimate import (
-    BLOCK_BYTES,
-    INPUT_BYTES,
-    ROWS_AHEAD_BYTES,
-    Estimate,
-    Prices,
-    SimulatedStore,
-    estimate,
-)
+from state_store.data.estimation.estimate import AHEAD_BYTES, Estimate, Prices, SimulatedStore, estimate
 from state_store.data.estimation.workload import Workload
 from state_store.errors import OptionError
 
 KEYS, RETAIN, FULL_EVERY, BATCHES = 4_000, 10, 30, 100
 OPTIONS = {"maxDeltas": "6", "fullAfterDeltas": str(FULL_EVERY), "fullScheduleJitter": "0"}
-SETTINGS = DatabaseSettings(threads=1, file_bytes=FILE_BYTES)
-
 WRITES = {
     "few keys, all alike": lambda: Writes(KEYS, 80),
     "many keys, all alike": lambda: Writes(KEYS, 800),
@@ -40,6 +30,9 @@ WRITES = {
 }
 QUICK = {"some keys far more often", "new keys come and old ones go"}
 KINDS = [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.tier("more")) for kind in WRITES]
+LARGE = {"maxDeltas": "20", "fullAfterDeltas": "0", "retainedOlderBytes": "1m"}
+LARGE_KEYS, LARGE_RETAIN, LARGE_BATCHES = 30_000, 40, 250
+WORKLOAD = Workload(1_000_000, 24, 120, 20_000, partitions=10)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -51,35 +44,53 @@ def history(request, tmp_path_factory) -> History:
     return made
 
 
-def planned(history: History) -> Workload:
-    writes = history.changes
-    return Workload(
-        KEYS, KEY_BYTES, VALUE_BYTES, writes.per_batch, INTERVAL_MS, 1, writes.new, zipf=writes.exponent
-    )
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> History:
+    """A job that is large for its files, as one of terabytes is for files of 32 MiB: they grow with it, and
+    versions before a full checkpoint go for their size.
+    """
+    root = tmp_path_factory.mktemp("large") / "checkpoint"
+    made = History(root, Writes(LARGE_KEYS, LARGE_KEYS // 50), LARGE_RETAIN, LARGE, file_bytes=16 << 10)
+    made.run(LARGE_BATCHES)
+    return made
 
 
-def of(workload: Workload, **how) -> Estimate:
-    return estimate(workload, OPTIONS, retain=RETAIN, maintenance_ms=INTERVAL_MS, settings=SETTINGS, **how)
+def of(history: History, workload: Workload, options: dict[str, str], **how) -> Estimate:
+    settings = DatabaseSettings(threads=1, file_bytes=history.file_bytes)
+    how.update(retain=history.retain, maintenance_ms=INTERVAL_MS, settings=settings)
+    return estimate(workload, options, **how)
+
+
+def ratios(found: Estimate, history: History, batches: slice) -> dict[str, float]:
+    """Return the figures of an estimate as multiples of those that these batches had."""
+    stored, asked = history.stored[batches], sum(history.requests[batches], Counter())
+    minutes = len(stored) * INTERVAL_MS / 60_000
+    a_minute, uploaded = found.requests_per_minute, sum(history.uploaded[batches])
+    return {
+        "bytes": found.stored_bytes.average * len(stored) / sum(size_bytes for size_bytes, _ in stored),
+        "files": found.stored_files.average * len(stored) / sum(files for _, files in stored),
+        "uploaded": found.upload_bytes_per_s * 60 * minutes / uploaded,
+        "puts": a_minute.puts * minutes / (asked["write"] + asked["upload"]),
+        "deletes": a_minute.deletes * minutes / asked["delete"],
+        "lists": a_minute.lists * minutes / asked["list"],
+    }
 
 
 def check(found: Estimate, history: History) -> None:
     """Compare two cycles between full checkpoints with their estimate."""
+    cycles = slice(-2 * FULL_EVERY, None)
+    compared = ratios(found, history, cycles)
     assert found.is_steady
-    stored = history.stored[-2 * FULL_EVERY :]
-    size_bytes, files = (sum(entry[index] for entry in stored) / len(stored) for index in (0, 1))
-    uploaded = sum(history.uploaded[-2 * FULL_EVERY :]) / len(stored) / INTERVAL_MS * 1000
-    estimates = {
-        "bytes": found.stored_bytes.average / size_bytes,
-        "files": found.stored_files.average / files,
-        "uploaded": found.upload_bytes_per_s / uploaded,
-    }
-    assert all(0.9 <= ratio <= 1.1 for ratio in estimates.values()), estimates
-    assert 0.8 <= found.stored_bytes.maximum / max(history.peaks[-2 * FULL_EVERY :]) <= 1.2
+    assert all(0.9 <= compared[name] <= 1.1 for name in ("bytes", "files", "uploaded")), compared
+    assert 0.8 <= found.stored_bytes.maximum / max(history.peaks[cycles]) <= 1.2
 
 
 @pytest.mark.tier("more")
 def test_an_estimate_of_a_planned_query_is_close_to_its_run(history: History) -> None:
-    check(of(planned(history)), history)
+    writes = history.changes
+    sizes = (KEYS, KEY_BYTES, VALUE_BYTES, writes.per_batch)
+    workload = Workload(*sizes, INTERVAL_MS, 1, writes.new, zipf=writes.exponent)
+    check(of(history, workload, OPTIONS), history)
 
 
 @pytest.mark.tier("more")
@@ -91,57 +102,18 @@ def test_an_estimate_of_a_measured_query_is_close_to_its_run(history: History) -
     assert found.workload.new_per_batch == pytest.approx(history.changes.new)
     assert found.restore_ms > 0
     assert f"version {BATCHES}" in found._repr_html_()
-    check(of(found.workload, cost=found.cost), history)
-
-
-LARGE = {"maxDeltas": "20", "fullAfterDeltas": "0", "retainedOlderBytes": "1m"}
-LARGE_KEYS, LARGE_RETAIN, LARGE_BATCHES = 30_000, 40, 250
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory) -> History:
-    """A job that is large for its files, as one of terabytes is for files of 32 MiB: they grow with it, and
-    versions before a full checkpoint go for their size.
-    """
-    root = tmp_path_factory.mktemp("large") / "checkpoint"
-    writes = Writes(LARGE_KEYS, LARGE_KEYS // 50)
-    made = History(root, writes, LARGE_RETAIN, LARGE, file_bytes=16 << 10)
-    made.run(LARGE_BATCHES)
-    return made
+    check(of(history, found.workload, OPTIONS, cost=found.cost), history)
 
 
 @pytest.mark.tier("more")
 def test_an_estimate_of_a_job_that_is_large_for_its_files_is_close_to_its_run(large: History) -> None:
     workload = Workload(LARGE_KEYS, KEY_BYTES, VALUE_BYTES, large.changes.per_batch, INTERVAL_MS, 1)
-    settings = DatabaseSettings(threads=1, file_bytes=16 << 10)
-    found, uncut = (
-        estimate(
-            workload,
-            {**LARGE, **more},
-            retain=LARGE_RETAIN,
-            maintenance_ms=INTERVAL_MS,
-            settings=settings,
-        )
-        for more in ({}, {"retainedOlderBytes": "0"})
-    )
+    found, uncut = (of(large, workload, {**LARGE, **more}) for more in ({}, {"retainedOlderBytes": "0"}))
     assert found.is_steady and found.full_per_hour > 2
     assert found.stored_bytes.average < 0.9 * uncut.stored_bytes.average
     cuts = [batch for batch, asked in enumerate(large.requests) if asked["delete"] > LARGE_RETAIN // 2]
-    cycles = slice(cuts[1], cuts[-1])
-    stored = large.stored[cycles]
-    size_bytes, files = (sum(entry[place] for entry in stored) / len(stored) for place in (0, 1))
-    uploaded = sum(large.uploaded[cycles]) / len(stored) / INTERVAL_MS * 1000
-    asked = sum(large.requests[cycles], Counter())
-    a_minute = {name: count / len(stored) * 60_000 / INTERVAL_MS for name, count in asked.items()}
-    ratios = {
-        "bytes": found.stored_bytes.average / size_bytes,
-        "files": found.stored_files.average / files,
-        "uploaded": found.upload_bytes_per_s / uploaded,
-        "puts": found.requests_per_minute.puts / (a_minute["write"] + a_minute["upload"]),
-        "deletes": found.requests_per_minute.deletes / a_minute["delete"],
-        "lists": found.requests_per_minute.lists / a_minute["list"],
-    }
-    assert all(0.85 <= ratio <= 1.15 for ratio in ratios.values()), str((ratios, cuts))
+    compared = ratios(found, large, slice(cuts[1], cuts[-1]))
+    assert all(0.85 <= ratio <= 1.15 for ratio in compared.values()), str((compared, cuts))
     sums = [sum(values) for values in zip(*found.reasons.values(), strict=True)]
     assert sums == pytest.approx([found.stored_bytes.average, found.stored_files.average])
     assert found.reasons[OLDER_DELTAS][1] > 1
@@ -160,13 +132,30 @@ def test_files_by_reason_are_all_files(large: History) -> None:
             assert file.path.startswith("delta/") == (file.reason in (NEWEST_DELTAS, OLDER_DELTAS))
 
 
+def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk, monkeypatch) -> None:
+    state = RestoreWork(files=1, size_bytes=1 << 30, deltas=0)
+    linked = state_store.measure(str(history.root)).cost.predict_restore_ms(state)
+    monkeypatch.setattr("tempfile.tempdir", str(other_disk))
+    assert state_store.measure(str(history.root)).cost.predict_restore_ms(state) > 3 * linked
+
+
+def test_deltas_of_retained_versions_stay() -> None:
+    """A delta that a snapshot replaces stays until a clean-up after its version is retired."""
+    workload = Workload(KEYS, KEY_BYTES, VALUE_BYTES, 10, INTERVAL_MS, 1)
+    store = SimulatedStore(workload, parse(OPTIONS), RetentionPolicy(RETAIN), CostModel(), INTERVAL_MS)
+    for version in range(1, 4 * FULL_EVERY):
+        store.batch()
+        deltas = {int(path[6:26]) for path in store.stored if path.startswith("delta/")}
+        assert {*range(max(1, version - RETAIN + 1), version + 1)} <= deltas
+    assert len(deltas) < 2 * RETAIN
+
+
 def test_requests_have_a_price() -> None:
     usual = estimate(WORKLOAD)
     dear = estimate(WORKLOAD, prices=Prices(puts=0.05, gets=0.0, gigabyte_months=0.23))
     a_minute = usual.requests_per_minute
     commits = WORKLOAD.partitions * 60_000 / WORKLOAD.interval_ms
     assert commits < a_minute.puts < 2 * commits and 0 < a_minute.lists < commits
-    assert usual.name_node_operations_per_minute == pytest.approx(a_minute.total + 4 * a_minute.puts)
     monthly = (a_minute.puts + a_minute.lists) * 43_200 * 0.005 / 1000
     assert usual.requests_dollars_per_month == pytest.approx(monthly, rel=0.1)
     assert dear.requests_dollars_per_month == pytest.approx(10 * monthly)
@@ -177,38 +166,10 @@ def test_requests_have_a_price() -> None:
 
 def test_a_large_job_keeps_its_goals() -> None:
     """Ten terabytes in 2,000 partitions, of which half a per cent changes each minute."""
-    job = Workload(50e9, 24, 176, 250e6, 60_000, 2_000)
-    found = estimate(job)
+    found = estimate(Workload(50e9, 24, 176, 250e6, 60_000, 2_000))
     assert found.is_steady
     assert found.stored_files.average <= 300_000 and found.stored_bytes.average <= 18e12
     assert found.write_amplification <= 2.5
-
-
-def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk, monkeypatch) -> None:
-    state = RestoreWork(files=1, size_bytes=1 << 30, deltas=0)
-    linked = state_store.measure(str(history.root)).cost.predict_restore_ms(state)
-    monkeypatch.setattr("tempfile.tempdir", str(other_disk))
-    assert state_store.measure(str(history.root)).cost.predict_restore_ms(state) > 3 * linked
-
-
-def test_deltas_of_retained_versions_stay() -> None:
-    """A delta that a snapshot replaces stays until a clean-up after its version is retired."""
-    options, retention = parse(OPTIONS), RetentionPolicy(RETAIN)
-    store = SimulatedStore(
-        Workload(KEYS, KEY_BYTES, VALUE_BYTES, 10, INTERVAL_MS, 1),
-        options,
-        retention,
-        CostModel(),
-        INTERVAL_MS,
-    )
-    for version in range(1, 4 * FULL_EVERY):
-        store.batch()
-        deltas = {int(path[6:26]) for path in store.stored if path.startswith("delta/")}
-        assert {*range(max(1, version - RETAIN + 1), version + 1)} <= deltas
-    assert len(deltas) < 2 * RETAIN
-
-
-WORKLOAD = Workload(1_000_000, 24, 120, 20_000, partitions=10)
 
 
 @pytest.mark.tier("more")
@@ -232,17 +193,13 @@ def test_options_have_the_effect_that_they_have_in_the_agent() -> None:
     assert small.restore_bytes.average < usual.restore_bytes.average
 
 
-def test_a_live_state_is_in_storage_at_least_once() -> None:
-    found = estimate(WORKLOAD, retain=2)
-    rows = WORKLOAD.keys * (24 + 120)
-    assert rows < found.restore_bytes.average * 10 < found.stored_bytes.average < 6 * rows
-
-
-def test_partitions_divide_a_state() -> None:
-    single, ten = estimate(replace(WORKLOAD, partitions=1)), estimate(WORKLOAD)
+def test_partitions_divide_a_state_that_is_in_storage_at_least_once() -> None:
+    single, ten = (estimate(replace(WORKLOAD, partitions=count), retain=2) for count in (1, 10))
     assert ten.stored_bytes.average == pytest.approx(single.stored_bytes.average, rel=0.2)
     assert ten.restore_bytes.average == pytest.approx(single.restore_bytes.average / 10, rel=0.2)
     assert ten.stored_files.average > single.stored_files.average
+    rows = WORKLOAD.keys * (24 + 120)
+    assert rows < ten.restore_bytes.average * 10 < ten.stored_bytes.average < 6 * rows
 
 
 def test_memory_holds_the_rows_that_are_looked_up() -> None:
@@ -253,23 +210,17 @@ def test_memory_holds_the_rows_that_are_looked_up() -> None:
     assert rows / 2 < half < nine_tenths < everything < 3 * rows
     skewed = estimate(replace(WORKLOAD, zipf=1.2), hit_ratio=0.5).memory_bytes
     assert skewed < half / 2
-    assert estimate(WORKLOAD, hit_ratio=0.9, executors=5).memory_bytes < nine_tenths / 3
-
-
-def test_the_overhead_of_a_container_has_room_for_the_budget_and_the_jvm() -> None:
-    for executors in (1, 5):
-        found = estimate(WORKLOAD, executors=executors)
-        assert found.memory_overhead_bytes == found.memory_bytes + (384 << 20)
+    shared = estimate(WORKLOAD, executors=5)
+    assert shared.memory_bytes < nine_tenths / 3
+    assert shared.memory_overhead_bytes == shared.memory_bytes + (384 << 20)
 
 
 @pytest.mark.parametrize(
     ("options", "keys", "is_lazy"),
     [
-        ({"restoreMode": "lazy"}, 50e6, True),
-        ({"restoreMode": "lazy", "lookAhead": "false"}, 50e6, False),
-        ({"restoreMode": "lazy", "snapshotCompression": "lz4"}, 50e6, True),
-        ({"restoreMode": "eager"}, 50e6, False),
         ({"restoreMode": "lazy"}, 1e6, True),
+        ({"restoreMode": "lazy", "lookAhead": "false"}, 50e6, False),
+        ({"restoreMode": "eager"}, 50e6, False),
         ({"restoreMode": "eager", "localDiskLimit": "1g"}, 1e6, True),
         ({"restoreObjective": "1s"}, 50e6, True),
         ({"restoreObjective": "1h"}, 50e6, False),
@@ -279,23 +230,16 @@ def test_look_ahead_takes_heap_where_restores_are_lazy(
     options: dict[str, str], keys: float, is_lazy: bool
 ) -> None:
     found = estimate(replace(WORKLOAD, keys=keys), options, batches=100)
-    assert found.look_ahead_bytes == ((8 + 16 + 32) << 20 if is_lazy else 0)
+    assert found.look_ahead_bytes == (AHEAD_BYTES if is_lazy else 0)
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "size_bytes"),
-    [
-        ("LookAheadExec.scala", "MaxBytes", INPUT_BYTES),
-        ("RowsAhead.scala", "maxBlockBytes", BLOCK_BYTES),
-        ("RowsAhead.scala", "maxBytes", ROWS_AHEAD_BYTES),
-    ],
-)
-def test_the_heap_for_look_ahead_is_that_of_the_data_plane(
-    checkout: Path, source: str, name: str, size_bytes: int
-) -> None:
-    (path,) = (checkout / "jvm_bridge").rglob(source)
-    (mib,) = re.findall(rf"val {name} = (\d+)L << 20", path.read_text(encoding="utf-8"))
-    assert int(mib) << 20 == size_bytes
+def test_the_heap_for_look_ahead_is_that_of_the_data_plane(checkout: Path) -> None:
+    sources = ("LookAheadExec.scala", "RowsAhead.scala")
+    texts = "".join(
+        path.read_text(encoding="utf-8") for name in sources for path in (checkout / "jvm_bridge").rglob(name)
+    )
+    mib = dict(re.findall(r"val (MaxBytes|maxBlockBytes|maxBytes) = (\d+)L << 20", texts))
+    assert len(mib) == 3 and sum(map(int, mib.values())) << 20 == AHEAD_BYTES
 
 
 def test_an_estimate_without_two_full_checkpoints_is_marked() -> None:
@@ -312,7 +256,10 @@ def test_an_estimate_without_two_full_checkpoints_is_marked() -> None:
         (lambda: Workload(10, -8, 8, 5), "0 or more"),
         (lambda: estimate(WORKLOAD, {"maxDelta": 5}), "maxDeltas"),
         (lambda: estimate(WORKLOAD, hit_ratio=0), "ratio"),
+        (lambda: estimate(WORKLOAD, hit_ratio="much"), "hit_ratio is a number, not 'much'"),
+        (lambda: estimate("large"), "workload is a state_store.Workload, not 'large'"),
         (lambda: estimate(WORKLOAD, retain=0), "1 or more"),
+        (lambda: estimate(WORKLOAD, executor_cores=1025), "executor_cores"),
     ],
 )
 def test_impossible_numbers_are_refused(wrong, names: str) -> None:
@@ -321,5 +268,5 @@ def test_impossible_numbers_are_refused(wrong, names: str) -> None:
 
 
 def test_a_notebook_shows_the_numbers() -> None:
-    shown = estimate(WORKLOAD)._repr_html_()
-    assert "bytes in storage" in shown and "<table>" in shown
+    table = estimate(WORKLOAD, batches=50)._repr_html_()
+    assert all(f"<tr><td>{name}" in table for name in ("keys", "stored_bytes", "seconds of full"))
