@@ -608,18 +608,18 @@ def estimate(
         OptionError: an option does not exist, or a number is out of its bounds.
     """
     model, prices = copy.copy(cost or CostModel()), prices or Prices()
-    for name, value, type_, kind in (
-        ("workload", workload, Workload, "a state_store.Workload"),
-        ("options", options or {}, Mapping, "a mapping by name"),
-        ("cost", model, CostModel, "that of state_store.measure"),
-        ("prices", prices, Prices, "a state_store.Prices"),
-        ("hit_ratio", hit_ratio, (int, float), "a number"),
-        ("maintenance_ms", maintenance_ms, (int, float), "a number"),
+    has_ratio = isinstance(hit_ratio, (int, float)) and 0 < hit_ratio <= 1
+    has_interval = isinstance(maintenance_ms, (int, float)) and 0 < maintenance_ms < math.inf
+    for name, value, is_right, kind in (
+        ("workload", workload, isinstance(workload, Workload), "a state_store.Workload"),
+        ("options", options, isinstance(options or {}, Mapping), "a mapping by name"),
+        ("cost", cost, isinstance(model, CostModel), "that of state_store.measure"),
+        ("prices", prices, isinstance(prices, Prices), "a state_store.Prices"),
+        ("hit_ratio", hit_ratio, has_ratio, "above 0 and at most 1"),
+        ("maintenance_ms", maintenance_ms, has_interval, "finite and above 0"),
     ):
-        if not isinstance(value, type_):
+        if not is_right:
             raise OptionError(f"the argument {name} is {kind}, not {shown(value)}", option=name)
-    if not 0 < hit_ratio <= 1 or not 0 < maintenance_ms < math.inf:
-        raise OptionError("hit_ratio is above 0 and at most 1, and maintenance_ms finite and above 0")
     check_names("options", list(options or ()))
     check_number("retain", retain, minimum=1, maximum=100_000)
     check_number("executors", executors, minimum=1, maximum=1_000_000)

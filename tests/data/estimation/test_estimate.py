@@ -28,14 +28,12 @@ WRITES = {
     "some keys far more often": lambda: Writes(KEYS, 500, exponent=1.3),
     "new keys come and old ones go": lambda: Writes(KEYS, 120, new=120),
 }
-QUICK = {"some keys far more often", "new keys come and old ones go"}
-KINDS = [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.tier("more")) for kind in WRITES]
 LARGE = {"maxDeltas": "20", "fullAfterDeltas": "0", "retainedOlderBytes": "1m"}
 LARGE_KEYS, LARGE_RETAIN, LARGE_BATCHES = 30_000, 40, 250
 WORKLOAD = Workload(1_000_000, 24, 120, 20_000, partitions=10)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=WRITES)
 def history(request, tmp_path_factory) -> History:
     """A query that has run for three full checkpoints."""
     root = tmp_path_factory.mktemp("history") / "checkpoint"
@@ -132,6 +130,7 @@ def test_files_by_reason_are_all_files(large: History) -> None:
             assert file.path.startswith("delta/") == (file.reason in (NEWEST_DELTAS, OLDER_DELTAS))
 
 
+@pytest.mark.tier("more")
 def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk, monkeypatch) -> None:
     state = RestoreWork(files=1, size_bytes=1 << 30, deltas=0)
     linked = state_store.measure(str(history.root)).cost.predict_restore_ms(state)
@@ -256,7 +255,7 @@ def test_an_estimate_without_two_full_checkpoints_is_marked() -> None:
         (lambda: Workload(10, -8, 8, 5), "0 or more"),
         (lambda: estimate(WORKLOAD, {"maxDelta": 5}), "maxDeltas"),
         (lambda: estimate(WORKLOAD, hit_ratio=0), "ratio"),
-        (lambda: estimate(WORKLOAD, hit_ratio="much"), "hit_ratio is a number, not 'much'"),
+        (lambda: estimate(WORKLOAD, hit_ratio="much"), "hit_ratio is above 0 and at most 1, not 'much'"),
         (lambda: estimate("large"), "workload is a state_store.Workload, not 'large'"),
         (lambda: estimate(WORKLOAD, retain=0), "1 or more"),
         (lambda: estimate(WORKLOAD, executor_cores=1025), "executor_cores"),
