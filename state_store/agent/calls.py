@@ -4,7 +4,11 @@
    of the JVM, answered one after the other in a thread of its own, or `files`, lent to the agent for its own
    requests (docs/protocol.md).
 2. A call names a store. The first call about a store opens it, `close` closes it.
-3. Each call is an operation, which reads the arguments, works on the store and returns the answer.
+3. Each call is an operation, which works on the store and returns the answer. The arguments are checked, and
+   decoded to the request that the operation takes; the answer is written field by field (`core.codec`).
+
+Requests and answers are named as in docs/protocol.md unless they say otherwise. They stand beside their
+operations: here, in `open_store`, `restores` and `merges`.
 """
 
 from __future__ import annotations
@@ -14,40 +18,56 @@ import hmac
 import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from state_store import __version__
-from state_store.agent import messages
 from state_store.agent.lazy.file_cache import FileCache
+from state_store.agent.lazy.prefetch import Progress
 from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.local_roots import KEPT, LocalRoots
-from state_store.agent.merges.merging import MergeRequest
-from state_store.agent.merges.scheduler import EventLog, MergeScheduler
+from state_store.agent.merges.events import EventLog, Events, EventsRequest
+from state_store.agent.merges.merging import MergedStore, MergeRequest, Skipped
+from state_store.agent.merges.scheduler import FullRequest, MergeScheduler, MergeStatus
 from state_store.agent.open_store import (
+    Ages,
+    AttemptsRequest,
+    Cleaned,
+    CommitRequest,
+    Committed,
     DamageReports,
     OpenStore,
+    Prediction,
     StoreHead,
+    StoreId,
     clean_up,
     clean_up_after_merge,
     commit,
+    predict,
+    seen_attempts,
+)
+from state_store.agent.restores import (
+    DeltaFiles,
+    DeltasRequest,
+    RangesRequest,
+    RestoredStore,
+    RestoreRequest,
     fetch_deltas,
     found_damage,
-    predict,
     read_ranges,
     report_damage,
     restore_store,
-    seen_attempts,
 )
 from state_store.agent.supervision import AGENT, as_state_store_error, store_log, try_to_start
-from state_store.core.checkpoint.lineage import refuse
-from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY
-from state_store.core.codec import Mismatch, from_json
+from state_store.core.checkpoint.lineage import Chain, refuse
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, VersionId
+from state_store.core.codec import INLINE, JsonObject, Mismatch, Signed, from_json, json_names
 from state_store.core.deletion.retention import Retention
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
@@ -95,6 +115,8 @@ WITHOUT_IDS = (
     "spark.sql.streaming.stateStore.checkpointFormatVersion=2, as state_store.spark_conf() does"
 )
 
+T = TypeVar("T")
+
 DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
 
 
@@ -104,9 +126,9 @@ DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
 class Operations(Protocol):
     """Operations that serve the calls (`agent.calls.Calls`)."""
 
-    def handle(self, request: dict[str, Any]) -> messages.Answer: ...
+    def handle(self, request: dict[str, Any]) -> JsonObject: ...
 
-    def undelivered(self, request: dict[str, Any], answer: messages.Answer) -> None: ...
+    def undelivered(self, request: dict[str, Any], answer: JsonObject) -> None: ...
 
 
 class Server:
@@ -197,7 +219,7 @@ class Server:
                 self._calls.undelivered(request, answer)
                 raise
 
-    def _answer(self, request: dict[str, Any]) -> messages.Answer | StateStoreError:
+    def _answer(self, request: dict[str, Any]) -> JsonObject | StateStoreError:
         if request.get("op") == "events":
             self._touch()
         try:
@@ -239,6 +261,21 @@ def database_settings(options: Options) -> DatabaseSettings:
     )
 
 
+@json_names(store_id=INLINE, texts="options")
+@dataclass(frozen=True)
+class StoreFields:
+    """The store that a call is about. `instance` is the number of its provider in the JVM.
+
+    `texts` are the options as the query has them; `held` the bases that the JVM has open, for an agent that
+    replaces another.
+    """
+
+    instance: int
+    store_id: StoreId
+    texts: Mapping[str, str]
+    held: tuple[Path, ...] = ()
+
+
 class Stores:
     """All stores of one executor, by the instance number of their provider. Safe for any thread."""
 
@@ -273,7 +310,7 @@ class Stores:
         """Return the store of a provider, or None if this process has not opened it yet."""
         return self._stores.get(instance)
 
-    def of(self, fields: messages.StoreFields) -> OpenStore:
+    def of(self, fields: StoreFields) -> OpenStore:
         """Return the store that a call is about; open it if this process has not done so yet.
 
         Stores are opened side by side: a local disk that stands still delays the stores on it alone.
@@ -311,7 +348,7 @@ class Stores:
                     self._executor.forget()
                 self._changed.notify_all()
 
-    def close(self, fields: messages.StoreFields) -> bool:
+    def close(self, fields: StoreFields) -> bool:
         """Close a store, and remove its local files, those that a dead predecessor of this agent left too.
 
         Returns:
@@ -340,7 +377,7 @@ class Stores:
         """Return the directories that are removed when the agent ends."""
         return self._roots.owned()
 
-    def _new(self, fields: messages.StoreFields, options: Options) -> OpenStore:
+    def _new(self, fields: StoreFields, options: Options) -> OpenStore:
         store_id, runtime = fields.store_id, self._runtime
         if not store_id.has_checkpoint_ids and not self._warned_of_missing_ids:
             self._warned_of_missing_ids = True
@@ -448,6 +485,115 @@ def _digest(*names: str) -> str:
     return sha256("\0".join(names).encode("utf-8")).hexdigest()[:16]
 
 
+# ---- requests and answers -------------------------------------------------------------------------------
+
+
+@json_names(version=INLINE)
+@dataclass(frozen=True)
+class VersionRequest:
+    """Request about a version: the one to refuse, or the newest committed one that a clean-up retains."""
+
+    version: VersionId
+
+
+@json_names(version=INLINE)
+@dataclass(frozen=True)
+class SnapshotRequest:
+    """Request for a snapshot of exactly `version`, now."""
+
+    version: VersionId
+    kind: Literal["incremental", "full"] = "incremental"
+    reason: str = "asked"
+
+
+@dataclass(frozen=True)
+class DirectoryRequest:
+    """Request about a directory that an answer or an event gave to the JVM."""
+
+    directory: Path
+
+
+@dataclass(frozen=True)
+class StatusRequest:
+    """Request for the stores of those providers (None: all), with their options in force if `options`."""
+
+    instances: frozenset[int] | None
+    options: bool = False
+
+
+@dataclass(frozen=True)
+class Pong(JsonObject):
+    """Answer to `ping`: the process, its release, its resident memory and the connections lent to it."""
+
+    pid: int
+    version: str
+    memory_bytes: int
+    file_connections: int
+
+
+@dataclass(frozen=True)
+class Ack(JsonObject):
+    """Answer to calls that return nothing: they are done."""
+
+
+@dataclass(frozen=True)
+class Closed(JsonObject):
+    """Answer to `close`.
+
+    With `owed` a merge of the store still has to be made, and the JVM serves its files until the event
+    `closed`.
+    """
+
+    owed: bool
+
+
+@dataclass(frozen=True)
+class Opened(JsonObject):
+    """Answer to `open`: the directory for new deltas, the data plane's share of the memory budget, options.
+
+    `file_connections` is how many connections the JVM has to lend at least, over all stores. The JVM may
+    store deltas in `delta_directory` itself; None: it may not.
+    """
+
+    incoming: Path
+    delta_directory: Path | None
+    memory_budget_bytes: int
+    file_connections: int
+    options: Mapping[str, Any]
+
+
+@json_names(restore=INLINE)
+@dataclass(frozen=True)
+class StoreStatus:
+    """A store as its agent sees it now.
+
+    `newest` is the version committed or restored last, `certain` the newest one that Spark has committed for
+    certain. `options` are the options in force by name, None unless they were asked for.
+    """
+
+    store: int
+    location: str
+    operator: Signed
+    partition: Signed
+    name: str
+    run: str
+    newest: VersionId | None
+    certain: VersionId | None
+    chain: Chain
+    ages: Ages
+    restore: Prediction
+    hydration: Progress
+    merges: MergeStatus
+    options: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Status(JsonObject):
+    """Answer to `status`: the stores that this agent has open."""
+
+    stores: Sequence[StoreStatus]
+
+
 # ---- the operations -------------------------------------------------------------------------------------
 
 
@@ -477,7 +623,7 @@ class Calls:
         self.events = EventLog(runtime)
         self.scheduler = MergeScheduler(self.events, clean=clean_up_after_merge, runtime=runtime)
         self.stores = Stores(directories, self._files, self.scheduler, settings, open_storage, runtime)
-        self._of_agent: dict[str, Callable[[dict[str, Any]], messages.Answer]] = {
+        self._of_agent: dict[str, Callable[[dict[str, Any]], JsonObject]] = {
             "ping": self._ping,
             "events": self._events,
             "status": self._status,
@@ -485,20 +631,20 @@ class Calls:
             "release": self._release,
             "close": self._close,
         }
-        self._of_store: dict[str, tuple[type, Callable[[OpenStore, Any], messages.Answer]]] = {
-            "restore": (messages.RestoreRequest, restore_store),
-            "ranges": (messages.RangesRequest, read_ranges),
-            "attempts": (messages.AttemptsRequest, seen_attempts),
-            "commit": (messages.CommitRequest, self._commit),
-            "refuse": (messages.VersionRequest, self._refuse),
-            "snapshot": (messages.SnapshotRequest, self._snapshot),
-            "full": (messages.FullRequest, self.scheduler.full),
-            "cleanup": (messages.VersionRequest, self._cleanup),
-            "deltas": (messages.DeltasRequest, fetch_deltas),
-            "damaged": (messages.DirectoryRequest, self._damaged),
+        self._of_store: dict[str, tuple[type, Callable[[OpenStore, Any], JsonObject]]] = {
+            "restore": (RestoreRequest, restore_store),
+            "ranges": (RangesRequest, read_ranges),
+            "attempts": (AttemptsRequest, seen_attempts),
+            "commit": (CommitRequest, self._commit),
+            "refuse": (VersionRequest, self._refuse),
+            "snapshot": (SnapshotRequest, self._snapshot),
+            "full": (FullRequest, self.scheduler.full),
+            "cleanup": (VersionRequest, self._cleanup),
+            "deltas": (DeltasRequest, fetch_deltas),
+            "damaged": (DirectoryRequest, self._damaged),
         }
 
-    def handle(self, request: dict[str, Any]) -> messages.Answer:
+    def handle(self, request: dict[str, Any]) -> JsonObject:
         """Return the answer to one call.
 
         Raises:
@@ -507,32 +653,32 @@ class Calls:
         name = str(request.get("op"))
         if name in self._of_store:
             fields, operation = self._of_store[name]
-            return operation(self._store(request), messages.decode(fields, request))
+            return operation(self._store(request), decode(fields, request))
         if name in self._of_agent:
             return self._of_agent[name](request)
         raise InternalError(f"there is no call {request.get('op')!r}; the agent has version {__version__}")
 
-    def undelivered(self, request: dict[str, Any], answer: messages.Answer) -> None:
+    def undelivered(self, request: dict[str, Any], answer: JsonObject) -> None:
         """Release the directories of an answer that the JVM did not wait for.
 
         The base of a merge is not released: the JVM takes it from the event.
         """
-        if isinstance(answer, (messages.RestoredStore, messages.DeltaFiles)):
-            base = answer.offered if isinstance(answer, messages.RestoredStore) else answer
+        if isinstance(answer, (RestoredStore, DeltaFiles)):
+            base = answer.offered if isinstance(answer, RestoredStore) else answer
             self._released(request, base.directory)
 
-    def _ping(self, request: dict[str, Any]) -> messages.Pong:
-        return messages.Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
+    def _ping(self, request: dict[str, Any]) -> Pong:
+        return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
 
-    def _events(self, request: dict[str, Any]) -> messages.Events:
-        fields = messages.decode(messages.EventsRequest, request)
+    def _events(self, request: dict[str, Any]) -> Events:
+        fields = decode(EventsRequest, request)
         wait_s = EVENT_WAIT_S if fields.wait_ms is None else min(EVENT_WAIT_S, fields.wait_ms / 1000)
         self.scheduler.wake()  # a thread that could not be started is started now
-        return messages.Events(self.events.after(fields.after, wait_s=wait_s))
+        return Events(self.events.after(fields.after, wait_s=wait_s))
 
-    def _open(self, request: dict[str, Any]) -> messages.Opened:
+    def _open(self, request: dict[str, Any]) -> Opened:
         store = self._store(request)
-        return messages.Opened(
+        return Opened(
             store.context.workspace.incoming,
             _delta_directory(store),
             row_memory_bytes(store.options.memory_budget_bytes),
@@ -540,24 +686,22 @@ class Calls:
             by_name(store.options),
         )
 
-    def _commit(self, store: OpenStore, fields: messages.CommitRequest) -> messages.Committed:
-        result = commit(store, fields)
-        self.scheduler.committed(store, result.before, memory_short=fields.memory_short)
-        return result.answer
+    def _commit(self, store: OpenStore, fields: CommitRequest) -> Committed:
+        answer, before = commit(store, fields)
+        self.scheduler.committed(store, before, memory_short=fields.memory_short)
+        return answer
 
-    def _refuse(self, store: OpenStore, fields: messages.VersionRequest) -> messages.Ack:
+    def _refuse(self, store: OpenStore, fields: VersionRequest) -> Ack:
         refuse(store.context.storage, fields.version, "its task failed")
-        return messages.Ack()
+        return Ack()
 
-    def _snapshot(
-        self, store: OpenStore, fields: messages.SnapshotRequest
-    ) -> messages.MergedStore | messages.Skipped:
+    def _snapshot(self, store: OpenStore, fields: SnapshotRequest) -> MergedStore | Skipped:
         merge = MergeRequest(fields.version, fields.kind, fields.reason, by_name=True)
         return self.scheduler.merge_now(store, merge)
 
-    def _status(self, request: dict[str, Any]) -> messages.Status:
-        fields = messages.decode(messages.StatusRequest, request)
-        return messages.Status(
+    def _status(self, request: dict[str, Any]) -> Status:
+        fields = decode(StatusRequest, request)
+        return Status(
             [
                 self._store_status(store, with_options=fields.options)
                 for store in self.stores.all()
@@ -565,10 +709,10 @@ class Calls:
             ]
         )
 
-    def _store_status(self, store: OpenStore, *, with_options: bool) -> messages.StoreStatus:
+    def _store_status(self, store: OpenStore, *, with_options: bool) -> StoreStatus:
         store_id, head = store.store_id, store.head
         chain = head.chain
-        return messages.StoreStatus(
+        return StoreStatus(
             store=store.instance,
             location=store_id.location,
             operator=store_id.operator,
@@ -585,23 +729,23 @@ class Calls:
             options=by_name(store.options) if with_options else None,
         )
 
-    def _cleanup(self, store: OpenStore, fields: messages.VersionRequest) -> messages.Cleaned:
+    def _cleanup(self, store: OpenStore, fields: VersionRequest) -> Cleaned:
         cleaned = clean_up(store, fields.version)
         self.scheduler.cleaned(store)
         return cleaned
 
-    def _damaged(self, store: OpenStore, fields: messages.DirectoryRequest) -> messages.Ack:
+    def _damaged(self, store: OpenStore, fields: DirectoryRequest) -> Ack:
         found_damage(store, fields.directory)
-        return messages.Ack()
+        return Ack()
 
-    def _release(self, request: dict[str, Any]) -> messages.Ack:
-        self._released(request, messages.decode(messages.DirectoryRequest, request).directory)
-        return messages.Ack()
+    def _release(self, request: dict[str, Any]) -> Ack:
+        self._released(request, decode(DirectoryRequest, request).directory)
+        return Ack()
 
-    def _close(self, request: dict[str, Any]) -> messages.Closed:
+    def _close(self, request: dict[str, Any]) -> Closed:
         with contextlib.suppress(BusyError):  # it is closed already
-            return messages.Closed(owed=self.stores.close(_store_fields(request)))
-        return messages.Closed(owed=False)
+            return Closed(owed=self.stores.close(_store_fields(request)))
+        return Closed(owed=False)
 
     def _released(self, request: dict[str, Any], directory: Path) -> None:
         with contextlib.suppress(BusyError):  # the store is closed, and its directories are gone
@@ -616,10 +760,22 @@ class Calls:
         return store or self.stores.of(_store_fields(request))
 
 
-def _store_fields(request: dict[str, Any]) -> messages.StoreFields:
+def decode(kind: type[T], call: Mapping[str, Any]) -> T:
+    """Return the arguments of a call as an instance of `kind`.
+
+    Raises:
+        InternalError: An argument is missing or is not of its type.
+    """
+    try:
+        return from_json(kind, call)
+    except Mismatch as mismatch:
+        raise InternalError(f"the call {call.get('op')!r} {mismatch}") from mismatch
+
+
+def _store_fields(request: dict[str, Any]) -> StoreFields:
     """Return the store that a call names."""
     try:
-        return from_json(messages.StoreFields, request.get("store"))
+        return from_json(StoreFields, request.get("store"))
     except Mismatch as mismatch:
         raise InternalError(f"the argument 'store' of the call {request['op']!r} {mismatch}") from mismatch
 

@@ -1,4 +1,4 @@
-"""An open store of the agent: the knowledge about it, and the calls about it.
+"""An open store of the agent: the knowledge about it, its commits and its clean-ups.
 
 1. `StoreHead` knows the chain of the store, the registry of its files and its newest base. One lock guards
    all of it, and each method leaves it consistent:
@@ -11,76 +11,60 @@
 
 2. `OpenStore` has that knowledge, the identity of the store and its directories.
 3. A commit makes a version in checkpoint storage of a delta that the JVM wrote.
-4. A restore, and a call for the deltas of a lineage, fetch files of checkpoint storage that the JVM opens.
-5. A clean-up deletes files that no retained version needs, in checkpoint storage and on this machine.
+4. A clean-up deletes files that no retained version needs, in checkpoint storage and on this machine.
+
+The request and the answer of a call stand before it. They are named as in docs/protocol.md unless they say
+otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import LoggerAdapter
 from pathlib import Path
 from typing import Any
 
+from state_store.agent.lazy.prefetch import Progress
 from state_store.agent.lazy.reader_leases import Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
-from state_store.agent.messages import (
-    Ages,
-    AttemptsRequest,
-    Cleaned,
-    CommitRequest,
-    Committed,
-    DeltaFiles,
-    DeltasRequest,
-    LooseDelta,
-    Prediction,
-    RangesRequest,
-    ReadRanges,
-    RestoredStore,
-    RestoreRequest,
-    SeenAttempts,
-    StoreId,
-)
 from state_store.core.checkpoint.lineage import (
     Chain,
     ChainDelta,
-    Lineages,
-    Listing,
     ObservedAttempts,
     list_attempts,
+    next_ordinal,
     store_attempt,
     touch,
 )
-from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName, VersionId
+from state_store.core.checkpoint.names import (
+    DELTA_DIRECTORY,
+    EMPTY_PARENT,
+    SHARED_DIRECTORY,
+    DeltaName,
+    VersionId,
+    version_order,
+)
 from state_store.core.checkpoint.registry import Registry, StoredFile
 from state_store.core.checkpoint.stored_documents import Manifest
-from state_store.core.deletion.lease import StoreContents, read_listing
-from state_store.core.deletion.retention import Cleanup, Retention
+from state_store.core.codec import INLINE, JsonObject, Signed, json_names
+from state_store.core.deletion.lease import StoreContents
+from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.core.files.transfer import crc32_of
 from state_store.core.files.workspace import Workspace, discard
 from state_store.core.planning.cost import CostModel, RequestTimes, RestoreWork
 from state_store.core.planning.policy import Due, Policy, StoreStatistics
 from state_store.core.runtime import Lock, Runtime
 from state_store.core.settings.option import PREFIX
-from state_store.core.settings.options import FILES, Options
-from state_store.core.settings.session import FORMAT_KEY
-from state_store.core.snapshots.context import LocalDatabase, MeasuredStorage, StoreContext, wanted_deltas
+from state_store.core.settings.options import Options
+from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.core.snapshots.merge import Published
-from state_store.core.snapshots.restore import IsLazy, Restored, read_chain, restore
+from state_store.core.snapshots.restore import Restored, read_chain
 from state_store.core.storage.contract import BoundedStorage, Deadline
 from state_store.core.storage.hadoop import background
-from state_store.errors import (
-    ConflictError,
-    DamagedError,
-    InternalError,
-    MissingError,
-    OptionError,
-    StateStoreError,
-)
+from state_store.errors import ConflictError, DamagedError, InternalError, MissingError
 
-# ---- the knowledge about a store --------------------------------------------------------------------------
+# ---- the knowledge about a store ------------------------------------------------------------------------
 
 
 class KnownRegistry:
@@ -149,6 +133,14 @@ class KnownRegistry:
 
 MergeStart = tuple[LocalDatabase, Sequence[ChainDelta]]
 """Start of a merge: a base, and the deltas after it."""
+
+
+@dataclass(frozen=True)
+class Ages(JsonObject):
+    """Milliseconds since the newest snapshot, and since the newest full one; None where there is none."""
+
+    snapshot_age_ms: int | None
+    full_age_ms: int | None
 
 
 class StoreHead:
@@ -505,6 +497,46 @@ class DamageReports:
                 del self._counts[location]
 
 
+@json_names(has_checkpoint_ids="ids")
+@dataclass(frozen=True)
+class StoreId:
+    """Identity of a store, as the JVM names it; `retain` is Spark's `minBatchesToRetain`."""
+
+    location: str
+    operator: Signed
+    partition: Signed
+    name: str
+    run: str
+    has_checkpoint_ids: bool
+    retain: int
+
+    @property
+    def label(self) -> str:
+        """Short name for the log."""
+        return f"{self.operator}/{self.partition}/{self.name}"
+
+    def retention(self, options: Options) -> RetentionPolicy:
+        """Return the rule by which versions are retained."""
+        return RetentionPolicy(
+            self.retain,
+            options.retained_checkpoints,
+            options.retained_age_ms,
+            options.lease_expiry_ms,
+            options.temporary_expiry_ms,
+            options.retained_older_bytes,
+        )
+
+    def delta(self, version: VersionId, parent: str | None, crc: int) -> DeltaName:
+        """Return the name under which a delta of the JVM is committed.
+
+        Raises:
+            InternalError: The version has no id.
+        """
+        if version.checkpoint_id is None:
+            raise InternalError(f"version {version} came without its id")
+        return DeltaName(version.number, version.checkpoint_id, parent or EMPTY_PARENT, crc)
+
+
 @dataclass(frozen=True)
 class OpenStore:
     """An open store, which every operation gets. Safe for any thread.
@@ -552,18 +584,90 @@ class OpenStore:
         self.context.storage.close()
 
 
+# ---- a commit -------------------------------------------------------------------------------------------
+
+
+@json_names(version=INLINE, size_bytes="bytes", crc32="crc", is_stored="stored", seen_pairs="seen")
 @dataclass(frozen=True)
-class CommitResult:
-    """An answer, and the chain of the version before, which is certain now: Spark builds on it."""
+class CommitRequest:
+    """Request to commit the delta at `path` as `version`, which follows the version of id `parent`.
 
-    answer: Committed
-    before: Chain
+    `seen_pairs` are the later versions that the attempt knew of when it began, without Spark's ids. With
+    `memory_short` the data plane asks for an `ingest` merge, which gives memory back. With `is_stored` the
+    data plane has stored the delta itself, durably and under its name, so that the version is committed.
+    """
+
+    version: VersionId
+    parent: str | None
+    path: Path
+    size_bytes: int
+    crc32: int
+    keys: int
+    memory_short: bool = False
+    is_stored: bool = False
+    seen_pairs: tuple[tuple[Any, ...], ...] = ()
+
+    @property
+    def seen(self) -> ObservedAttempts:
+        """Later versions that the attempt knew of.
+
+        Raises:
+            InternalError: A member is not a pair of a number and an id.
+        """
+        if any(len(pair) != 2 or not isinstance(pair[0], int) for pair in self.seen_pairs):
+            raise InternalError("the call 'commit' has a member in 'seen' that is not a pair [version, id]")
+        return frozenset(VersionId(number, checkpoint_id) for number, checkpoint_id in self.seen_pairs)
 
 
-def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
+@dataclass(frozen=True)
+class SeenAttempts(JsonObject):
+    """Attempts in storage above `version`, for the next commit on it where Spark gives no ids."""
+
+    version: int
+    seen: ObservedAttempts
+
+    def to_json(self) -> dict[str, Any]:
+        ordered = sorted(self.seen, key=version_order)
+        return {
+            "ordinal": next_ordinal(self.seen, self.version + 1),
+            "seen": [[version.number, version.checkpoint_id] for version in ordered],
+        }
+
+
+@dataclass(frozen=True)
+class Prediction(JsonObject):
+    """Milliseconds that a restore of the newest version would take now on another machine.
+
+    `restore_objective_ms` is the option `restoreObjective`; 0 means that there is no objective.
+    """
+
+    predicted_restore_ms: float
+    restore_objective_ms: int
+
+
+@json_names(restore=INLINE)
+@dataclass(frozen=True)
+class Committed(JsonObject):
+    """Answer to `commit`: the chain with the new delta, and the attempts above it.
+
+    `phases` has milliseconds; `hydration` is the progress of lazy restores.
+    """
+
+    chain: Chain
+    restore: Prediction
+    ages: Ages
+    attempts: SeenAttempts
+    phases: Mapping[str, float]
+    hydration: Progress
+
+
+def commit(store: OpenStore, request: CommitRequest) -> tuple[Committed, Chain]:
     """Store the delta under its name, whose appearance is the commit. The same commit again is fine.
 
     If the data plane has stored it already, this only learns of it.
+
+    Returns:
+        The answer, and the chain of the version before, which is certain now: Spark builds on it.
 
     Raises:
         DamagedError: The local file has other bytes than the JVM announced.
@@ -598,22 +702,23 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     attempts = SeenAttempts(delta.version, seen)
     hydration = store.bases.progress()
     answer = Committed(chain, predict(store, chain), store.head.ages(), attempts, phases, hydration)
-    return CommitResult(answer, before)
+    return answer, before
 
 
-def predict(store: OpenStore, chain: Chain) -> Prediction:
-    """Return the time that a restore of the last version of `chain` would take now, and its objective."""
-    return Prediction(store.head.predict_restore_ms(chain), store.options.restore_objective_ms)
-
-
-def _check_follows(delta: DeltaName, before: Chain) -> None:
-    """Raise InternalError unless the delta follows the chain: it must not become visible otherwise."""
-    if before.version not in (delta.builds_on, delta.version_id):
-        raise InternalError(
-            f"'{delta.path}' was not stored: it builds on version {delta.builds_on}, and what the agent "
-            f"knows leads to {before.version}. Run the batch again; please report this with the agent's log",
-            file=delta.path,
-        )
+def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
+    chain_in_memory = store.head.chain_before(delta)
+    if chain_in_memory is not None:
+        if chain_in_memory.version is None:
+            learn_age(store, chain_in_memory)
+        return chain_in_memory
+    before = delta.builds_on
+    assert before is not None
+    chain, warnings = read_chain(store.context.storage, before)
+    for warning in warnings:
+        store.log.warning(warning)
+    store.head.found(chain)
+    learn_age(store, chain)
+    return chain
 
 
 def learn_age(store: OpenStore, chain: Chain) -> None:
@@ -631,20 +736,14 @@ def learn_age(store: OpenStore, chain: Chain) -> None:
     store.head.note_chain_start(min(times, default=store.context.runtime.wall_ms()))
 
 
-def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
-    chain_in_memory = store.head.chain_before(delta)
-    if chain_in_memory is not None:
-        if chain_in_memory.version is None:
-            learn_age(store, chain_in_memory)
-        return chain_in_memory
-    before = delta.builds_on
-    assert before is not None
-    chain, warnings = read_chain(store.context.storage, before)
-    for warning in warnings:
-        store.log.warning(warning)
-    store.head.found(chain)
-    learn_age(store, chain)
-    return chain
+def _check_follows(delta: DeltaName, before: Chain) -> None:
+    """Raise InternalError unless the delta follows the chain: it must not become visible otherwise."""
+    if before.version not in (delta.builds_on, delta.version_id):
+        raise InternalError(
+            f"'{delta.path}' was not stored: it builds on version {delta.builds_on}, and what the agent "
+            f"knows leads to {before.version}. Run the batch again; please report this with the agent's log",
+            file=delta.path,
+        )
 
 
 def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> None:
@@ -678,152 +777,16 @@ def _is_stored(store: OpenStore, delta: DeltaName, size_bytes: int) -> bool:
     return any(entry.name == name and entry.size_bytes == size_bytes for entry in entries)
 
 
-def always_lazy(work: RestoreWork) -> bool:
-    """Return True: a base that only gives way to another is never fetched before."""
-    return True
+def predict(store: OpenStore, chain: Chain) -> Prediction:
+    """Return the time that a restore of the last version of `chain` would take now, and its objective."""
+    return Prediction(store.head.predict_restore_ms(chain), store.options.restore_objective_ms)
 
 
-def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
-    """Make a database of exactly that version, which is the JVM's until the JVM releases it.
+@dataclass(frozen=True)
+class AttemptsRequest:
+    """Request for the attempts above `version`, for an attempt that begins on it in memory."""
 
-    Raises:
-        MissingError: A file is gone; the message says which versions can be restored.
-        DamagedError: A file is damaged; the message says which versions can be restored.
-        OptionError: The version exists under an id of Spark's, and its number alone was given.
-        StateStoreError: The storage or the local disk failed. Nothing is left behind.
-    """
-    location = store.store_id.location
-    reports = store.damage_reports.of(location)
-    thorough = request.thorough or reports > 0 or store.options.restore_verification == FILES
-    forecast = store.head.forecast()
-    try:
-        restored = restore_lazily(
-            store,
-            _measured(store),
-            request.version,
-            start=request.start,
-            thorough=thorough,
-            is_lazy=None if thorough else store.head.is_lazy,
-        )
-    except MissingError as error:
-        _refuse_number(read_listing(store.context.storage), request.version, error)
-        raise
-    directory = restored.base.directory
-    with _removed_on_failure(store, directory):
-        if thorough:
-            store.damage_reports.clear(location, reports)
-        paging = store.bases.add(directory, restored.sparse, is_paged=restored.is_paged)
-        if restored.sparse and store.request_times is not None:
-            store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
-        predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
-        store.head.restored(restored)
-        learn_age(store, restored.chain)
-        _log(store, restored, predicted_ms)
-        return RestoredStore.of(restored, predicted_ms, store.head.ages(), paging)
-
-
-def restore_lazily(
-    store: OpenStore,
-    context: StoreContext,
-    version: VersionId,
-    *,
-    start: VersionId | None = None,
-    thorough: bool = False,
-    is_lazy: IsLazy | None = always_lazy,
-) -> Restored:
-    """Restore a version, as `core.snapshots.restore` does, with a lease on the files that stay remote.
-
-    If the disk has room for all files, the first of these are being fetched already.
-    """
-    return store.readers.restored(
-        lambda: restore(
-            context,
-            version,
-            start=start,
-            thorough=thorough,
-            ingest=False,
-            is_lazy=is_lazy,
-            on_tail=store.bases.begin,
-            disk=store.bases if store.bases.has_limit else None,
-        )
-    )
-
-
-def _measured(store: OpenStore) -> StoreContext:
-    """Return the context of the store, which times requests if the storage is remote."""
-    if store.request_times is None:
-        return store.context
-    measured = MeasuredStorage(store.context.storage, store.request_times, store.context.runtime)
-    return replace(store.context, storage=measured)
-
-
-@contextmanager
-def _removed_on_failure(store: OpenStore, directory: Path) -> Iterator[None]:
-    """Own a base until the body ends: on a failure the base, its hydration and its holds are given up."""
-    try:
-        yield
-    except BaseException:
-        store.bases.drop(directory)
-        store.head.forget_directory(directory)
-        store.head.release(directory)
-        store.readers.give_back()
-        raise
-
-
-def _log(store: OpenStore, restored: Restored, predicted_ms: float) -> None:
-    for warning in restored.warnings:
-        store.log.warning(warning)
-    store.log.debug(
-        f"restored version {restored.version}: {restored.chain.snapshot_files} files of snapshot "
-        f"{restored.chain.snapshot.version_id if restored.chain.snapshot else 'none'}, "
-        f"{len(restored.chain.deltas)} deltas, {restored.fetched.local_files} of them local; "
-        f"{sum(restored.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
-    )
-
-
-def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRanges:
-    """Fetch parts of sparse files.
-
-    Raises:
-        InternalError: The directory is not a base of this store.
-        StateStoreError: The storage failed.
-    """
-    directory, ranges = request.directory, request.checked()
-    if not store.context.workspace.owns(directory):
-        raise InternalError(f"'{directory}' is not a base of this store")
-    try:
-        return ReadRanges(store.bases.read(directory, ranges))
-    except MissingError:
-        _lost_file(store, directory)
-        raise
-
-
-def report_damage(store: OpenStore, directory: Path, error: StateStoreError) -> None:
-    """Note that a stored file of a base is missing or damaged."""
-    store.log.warning(f"a file of '{directory}' cannot be fetched: {error.message}")
-    if isinstance(error, MissingError):
-        _lost_file(store, directory)
-    else:
-        found_damage(store, directory)
-
-
-def _lost_file(store: OpenStore, directory: Path) -> None:
-    """Note that a stored file of a base is gone, since a newer snapshot has taken its place.
-
-    That is not damage: the next restore is lazy, and fails if nothing has taken its place. No merge starts
-    from the base any more, and another is offered to the JVM.
-    """
-    store.head.forget_directory(directory)
-    store.readers.lost_file(directory)
-
-
-def found_damage(store: OpenStore, directory: Path) -> None:
-    """Note that a database has a damaged block.
-
-    No merge starts from it any more, and the next restore of the store verifies every file.
-    """
-    store.damage_reports.add(store.store_id.location)
-    store.head.forget_directory(directory)
+    version: int
 
 
 def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
@@ -833,54 +796,16 @@ def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
     )
 
 
-def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
-    """Fetch the deltas from version `first` to `version`, on the lineage of the latter.
-
-    Raises:
-        MissingError: A delta does not exist.
-        DamagedError: A delta is damaged.
-        OptionError: The version exists under an id of Spark's, and its number alone was given.
-    """
-    context = store.context
-    listing = read_listing(context.storage)
-    names = {name.version_id: name for name in listing.deltas}
-    path: list[DeltaName] = []
-    version = request.version
-    if version.checkpoint_id is None:
-        version = listing.attempts.resolve(version.number) or version
-    current: VersionId | None = version
-    while current is not None and current.number >= request.first:
-        if current not in names:
-            _refuse_number(listing, version, None)
-            Lineages(listing.deltas, []).plan(version)  # says what is missing
-            break
-        path.append(names[current])
-        current = names[current].builds_on
-    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in reversed(path)]
-    directory = context.workspace.new_base(request.version.number)
-    try:
-        delta_files = wanted_deltas(deltas, directory)
-        context.fetch(delta_files)
-        context.verify(delta_files)
-    except BaseException:
-        store.head.release(directory)
-        raise
-    files = [LooseDelta(delta.name.version_id, directory / delta.name.name) for delta in deltas]
-    return DeltaFiles(directory, files)
+# ---- a clean-up -----------------------------------------------------------------------------------------
 
 
-def _refuse_number(listing: Listing, version: VersionId, cause: Exception | None) -> None:
-    """Raise OptionError if no id is given, and only Spark's ids can say which attempt `version` is."""
-    if version.checkpoint_id is not None:
-        return
-    files = listing.attempts.paths_with_spark_ids(version.number)
-    if files:
-        raise OptionError(
-            f"version {version.number} was committed in checkpoint format 2 ('{files[0]}'), and this "
-            f"session names versions by their numbers alone: set {FORMAT_KEY} to 2",
-            file=files[0],
-            option=FORMAT_KEY,
-        ) from cause
+@dataclass(frozen=True)
+class Cleaned(JsonObject):
+    """Answer to `cleanup`: the number and bytes of deleted files, and the versions that can be restored."""
+
+    deleted_files: int
+    deleted_bytes: int
+    retained: Sequence[VersionId]
 
 
 def clean_up_after_merge(store: OpenStore) -> Cleaned:

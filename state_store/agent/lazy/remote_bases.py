@@ -6,9 +6,9 @@ The directory of such a base lists its files, for an agent that replaces another
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from logging import LoggerAdapter
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from state_store.agent.lazy.file_cache import FileCache, SparseBase
 from state_store.agent.lazy.local_file import LocalFile
 from state_store.agent.lazy.prefetch import Prefetch, Progress
-from state_store.agent.messages import NO_PAGES, Paging
 from state_store.core.files.sparse import INCOMING_PREFIX, PAGE_BYTES, SparseFile, drop_data
 from state_store.core.files.transfer import Wanted
 from state_store.core.snapshots.context import LocalDatabase, StoreContext
@@ -25,6 +24,22 @@ from state_store.errors import InternalError, StateStoreError
 
 LIST_NAME = "sparse.json"
 """File in the directory of a base that lists its sparse files, and says if it has pages."""
+
+
+@dataclass(frozen=True)
+class Paging:
+    """Rules by which the sparse files of a base are read.
+
+    If `page_bytes` is not 0, pages of this length may be evicted at any moment, and a call asks for at most
+    `pages_at_once` bytes of them. `stored` has the path in checkpoint storage of each file, by its name.
+    """
+
+    page_bytes: int
+    pages_at_once: int
+    stored: Mapping[str, str]
+
+
+NO_PAGES = Paging(0, 0, {})
 
 
 class RemoteBases:

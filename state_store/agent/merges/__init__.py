@@ -1,5 +1,5 @@
 """Merges of all stores of an executor.
 
-`merge_queue` decides which comes next, `scheduler` when and in which thread, and keeps the events of merges
-for the JVM; `merging` makes a merge.
+`scheduler` decides which merge comes next, when and in which thread; `merging` makes a merge; `events` keeps
+how merges ended for the JVM.
 """

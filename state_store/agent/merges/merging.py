@@ -1,30 +1,20 @@
-"""The order of merges, and a merge of a store: from an older base and deltas to a new base and its snapshot.
+"""A merge of a store: from an older base and deltas to a new base and its snapshot.
 
-**The queue** has values and a clock that is passed in, no threads. A store has at most one merge running and
-two waiting: one that publishes a snapshot and one of kind `ingest`, which gives memory back. A later request
-of the same sort replaces the version, and the kind if it is stronger. Merges that publish run at most as many
-at a time as the store's limit says, pause after each other, and are delayed after failures, each time for
-twice as long. Merges of kind `ingest` have the same limit for themselves, so that they never wait for one
-that publishes, unless that is of the same store.
-
-A merge whose files are still being fetched is not ready: it takes no slot, has no deadline and does not fail.
-Stores of one group are the providers of one location, of which one merges at a time.
-
-**The merge** (`merge_store`) is skipped if it has become needless; it starts from the newest base that there
-is.
+It is skipped if it has become needless. It starts from the newest base that there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from state_store.agent.messages import MergedStore, OfferedBase, Skipped, WaitingMerge
-from state_store.agent.open_store import MergeStart, OpenStore, always_lazy, restore_lazily
+from state_store.agent.open_store import MergeStart, OpenStore
+from state_store.agent.restores import OfferedBase, always_lazy, restore_lazily
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause, Manifest
+from state_store.core.codec import JsonObject, json_names
 from state_store.core.deletion.lease import Lease, read_newest_manifest
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.workspace import discard
@@ -45,22 +35,8 @@ from state_store.core.snapshots.streamed_merge import is_young, merge_young, pub
 from state_store.core.storage.contract import Deadline
 from state_store.errors import BusyError, DamagedError, MissingError, StateStoreError
 
-MIN_BACK_OFF_MS = 1000
-
-MAX_BACK_OFF_MS = 600_000
-
-IsReady = Callable[[int], bool]
-
 MAX_REASON_LENGTH = 500
 """Characters of a reason that a manifest keeps."""
-
-
-# ---- the queue ------------------------------------------------------------------------------------------
-
-
-def always_ready(store: int) -> bool:
-    """Return True: no file of any store is being fetched."""
-    return True
 
 
 @dataclass(frozen=True)
@@ -80,273 +56,63 @@ class MergeRequest:
 
 
 @dataclass(frozen=True)
-class MergeLimits:
-    """Limits that the options of a store's query set."""
+class MergedStore(JsonObject):
+    """A merge that was made. Counts of files and bytes are those of its snapshot, 0 for kind `ingest`.
 
-    concurrent: int
-    pause_ms: int
-
-
-@dataclass
-class _Lane:
-    """The requests of a store of one sort: the one that waits, from when it may start, failures in a row."""
-
-    waiting: MergeRequest | None = None
-    not_before_s: float = 0.0
-    failures: int = 0
-
-
-@dataclass
-class _StoreMerges:
-    limits: MergeLimits
-    group: Hashable
-    order: int = 0
-    publishing: _Lane = field(default_factory=_Lane)
-    ingest: _Lane = field(default_factory=_Lane)
-    running: MergeRequest | None = None
-    awaited: bool = False
-    is_removed: bool = False
-    needs_files: bool = False
-
-    @property
-    def lanes(self) -> tuple[_Lane, _Lane]:
-        return self.publishing, self.ingest
-
-    @property
-    def failures(self) -> int:
-        return self.publishing.failures + self.ingest.failures
-
-    def lane_of(self, request: MergeRequest) -> _Lane:
-        return self.ingest if request.kind == INGEST else self.publishing
-
-    def drop(self) -> None:
-        """Drop the requests that wait."""
-        self.publishing.waiting = self.ingest.waiting = None
-
-
-class MergeQueue:
-    """The requests of all stores of an executor. Not safe for threads: the caller locks.
-
-    Times are seconds of one monotonic clock. Stores are known by the number of their provider.
+    Its version has `new_bytes` now, and had `new_bytes_before`: those of its delta, or of an older snapshot;
+    the two are equal if the agent does not know that.
     """
 
-    def __init__(self) -> None:
-        self._stores: dict[int, _StoreMerges] = {}
-        self._count = 0
+    kind: str
+    reason: str
+    base: OfferedBase
+    took_ms: float
+    shared_files: int
+    new_files: int
+    own_files: int
+    uploaded_bytes: int
+    new_bytes: int
+    new_bytes_before: int
+    chain: Chain
+    phases: Mapping[str, float]
 
-    def add(self, store: int, limits: MergeLimits, group: Hashable = None) -> None:
-        """Add a store. If `group` is None, the store has a group of its own."""
-        self._stores[store] = _StoreMerges(limits, store if group is None else group)
-
-    def remove(self, store: int) -> None:
-        """Start nothing of the store any more; a running merge counts until it ends. Unknown is fine."""
-        merges = self._stores.get(store)
-        if merges is not None:
-            merges.is_removed = True
-            merges.drop()
-            self._forget_if_over(store)
-
-    def ask(self, store: int, request: MergeRequest) -> None:
-        """Put a request in the queue; one of an unknown or removed store is dropped."""
-        merges = self._stores.get(store)
-        if merges is None or merges.is_removed:
-            return
-        if not any(lane.waiting for lane in merges.lanes):
-            self._count += 1
-            merges.order = self._count
-        lane = merges.lane_of(request)
-        before = lane.waiting
-        if before is not None and before.kind == FULL:
-            lane.waiting = replace(before, version=request.version)
-        else:
-            lane.waiting = replace(request, moves=request.moves or (before is not None and before.moves))
-
-    def inherit(self, store: int, closed: int) -> None:
-        """Give a store that asks for a merge the place of a closed provider of its location.
-
-        It gets the place in the queue and the failures. The requests of the closed provider are dropped.
-        """
-        merges, old = self._stores.get(store), self._stores.get(closed)
-        if merges is None or old is None:
-            return
-        own, inherited = merges.publishing, old.publishing
-        if inherited.waiting is not None:
-            merges.order = min(merges.order, old.order)
-        own.failures = max(own.failures, inherited.failures)
-        own.not_before_s = max(own.not_before_s, inherited.not_before_s)
-        old.drop()
-
-    def advance(self, store: int, version: VersionId) -> None:
-        """Let waiting requests of the store merge that version instead, which was committed since."""
-        merges = self._stores.get(store)
-        for lane in merges.lanes if merges is not None else ():
-            lane.waiting = lane.waiting and replace(lane.waiting, version=version)
-
-    def next(self, now_s: float, is_ready: IsReady = always_ready) -> tuple[int, MergeRequest] | None:
-        """Return the merge to start now, with its store. It runs from now on, until `ended` or `put_back`."""
-        busy = {merges.group for merges in self._stores.values() if merges.running is not None}
-        for store in sorted(self._waiting_stores(), key=lambda store: self._stores[store].order):
-            merges = self._stores[store]
-            merges.needs_files = False
-            request = None if merges.group in busy else self._eligible(merges, now_s)
-            if request is None:
-                continue
-            if request.moves or is_ready(store):
-                self._start(merges, request)
-                return store, request
-            merges.needs_files = True
-        return None
-
-    def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until time alone makes another request ready, or None."""
-        times = [
-            lane.not_before_s - now_s
-            for merges in self._stores.values()
-            if merges.running is None
-            for lane in merges.lanes
-            if lane.waiting is not None and lane.not_before_s > now_s
-        ]
-        return min(times, default=None)
-
-    def start_now(self, store: int, request: MergeRequest) -> bool:
-        """Start a merge that somebody waits for, outside the limits.
-
-        Returns:
-            False while another merge of its location runs.
-        """
-        merges = self._stores[store]
-        if any(other.running is not None for other in self._stores.values() if other.group == merges.group):
-            return False
-        merges.running, merges.awaited = request, True
-        return True
-
-    def put_back(self, store: int) -> None:
-        """End the running merge of the store, which has not begun: it waits again, and nothing failed."""
-        merges = self._stores.get(store)
-        if merges is not None and merges.running is not None:
-            self._stopped(store, merges, merges.running, waits_again=True)
-
-    def ended(self, store: int, now_s: float, *, succeeded: bool | None) -> int:
-        """End the running merge of the store.
-
-        A request that failed waits again, unless a newer one does or somebody waited for it.
-
-        Args:
-            store: The store.
-            now_s: The time.
-            succeeded: None if nothing was made and nothing failed.
-
-        Returns:
-            The number of failures in a row.
-        """
-        merges = self._stores.get(store)
-        if merges is None or merges.running is None:
-            return 0
-        request = merges.running
-        if not self._stopped(store, merges, request, waits_again=succeeded is False):
-            return 0
-        lane = merges.lane_of(request)
-        pause_s = 0.0 if request.kind == INGEST else merges.limits.pause_ms / 1000
-        if succeeded is False:
-            lane.failures += 1
-            pause_s = _back_off_s(merges.limits, lane.failures)
-        elif succeeded:
-            lane.failures = 0
-            newer = merges.publishing.waiting
-            if request.kind != INGEST and (request.kind == FULL or (newer and newer.kind != FULL)):
-                merges.publishing.waiting = (
-                    None  # asked for before this one was made; the next commit asks anew
-                )
-        lane.not_before_s = now_s + pause_s
-        return merges.failures
-
-    def _stopped(self, store: int, merges: _StoreMerges, request: MergeRequest, *, waits_again: bool) -> bool:
-        """Let no merge of the store run. Returns False if the store is removed, and forgotten now."""
-        if waits_again and not merges.awaited and not merges.is_removed:
-            lane = merges.lane_of(request)
-            lane.waiting = lane.waiting or request
-        merges.running, merges.awaited = None, False
-        return not self._forget_if_over(store)
-
-    def running(self, store: int) -> MergeRequest | None:
-        """Return the merge of the store that runs."""
-        merges = self._stores.get(store)
-        return merges.running if merges is not None else None
-
-    def owed(self, store: int) -> MergeRequest | None:
-        """Return the merge that would publish a snapshot of the store, whether it waits or runs."""
-        merges = self._stores.get(store)
-        if merges is None:
-            return None
-        running = merges.running if merges.running is not None and merges.running.kind != INGEST else None
-        return merges.publishing.waiting or running
-
-    def failures(self, store: int) -> int:
-        """Return how many merges of the store failed in a row."""
-        merges = self._stores.get(store)
-        return merges.failures if merges is not None else 0
-
-    def waiting(self, store: int, now_s: float) -> list[WaitingMerge]:
-        """Return the requests of the store that wait, each with the reason in words."""
-        merges = self._stores.get(store)
-        if merges is None:
-            return []
-        return [
-            WaitingMerge(request.version, request.kind, request.reason, *self._why(merges, lane, now_s))
-            for lane in merges.lanes
-            if (request := lane.waiting) is not None
-        ]
-
-    def _why(self, merges: _StoreMerges, lane: _Lane, now_s: float) -> tuple[str, float | None]:
-        """Return why a request waits, and the milliseconds that are left where time alone decides."""
-        left_s = lane.not_before_s - now_s
-        if merges.running is not None:
-            return f"a merge of kind {merges.running.kind} of this store is running", None
-        if left_s > 0:
-            why = f"after {lane.failures} failures in a row" if lane.failures else "minPauseBetweenMerges"
-            return f"it waits {left_s:.1f} s ({why})", left_s * 1000
-        if merges.needs_files:
-            return "its files are still being fetched by a lazy restore", None
-        return f"maxConcurrentMerges ({merges.limits.concurrent}) merges are running", None
-
-    def _waiting_stores(self) -> list[int]:
-        return [store for store, merges in self._stores.items() if any(lane.waiting for lane in merges.lanes)]
-
-    def _forget_if_over(self, store: int) -> bool:
-        """Forget a removed store of which nothing runs; return True if it was forgotten."""
-        merges = self._stores[store]
-        is_over = merges.is_removed and merges.running is None
-        if is_over:
-            del self._stores[store]
-        return is_over
-
-    def _eligible(self, merges: _StoreMerges, now_s: float) -> MergeRequest | None:
-        """Return the request that time and limits allow now."""
-        for lane in merges.lanes:
-            is_time = lane.waiting is not None and now_s >= lane.not_before_s
-            if is_time and self._running(ingest=lane is merges.ingest) < merges.limits.concurrent:
-                return lane.waiting
-        return None
-
-    def _start(self, merges: _StoreMerges, request: MergeRequest) -> None:
-        merges.running = request
-        merges.ingest.waiting = None  # one that publishes gives memory back as well
-        merges.lane_of(request).waiting = None
-
-    def _running(self, *, ingest: bool) -> int:
-        """Count the running merges that a limit is for: nobody waits for them."""
-        return sum(
-            merges.running is not None and not merges.awaited and (merges.running.kind == INGEST) == ingest
-            for merges in self._stores.values()
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        reason: str,
+        offered: OfferedBase,
+        published: Published | None,
+        *,
+        new_bytes_before: int | None = None,
+        took_ms: float,
+        chain: Chain,
+        phases: Mapping[str, float],
+    ) -> MergedStore:
+        """Return the answer for a merge that made a base; `published` is None for kind `ingest`."""
+        new_bytes = (published.manifest.new_bytes or new_bytes_before or 0) if published else 0
+        return cls(
+            kind=kind,
+            reason=reason,
+            base=offered,
+            took_ms=took_ms,
+            shared_files=published.shared_files if published else 0,
+            new_files=published.new_files if published else 0,
+            own_files=published.own_files if published else 0,
+            uploaded_bytes=published.uploaded_bytes if published else 0,
+            new_bytes=new_bytes,
+            new_bytes_before=new_bytes if published is None or new_bytes_before is None else new_bytes_before,
+            chain=chain,
+            phases=phases,
         )
 
 
-def _back_off_s(limits: MergeLimits, failures: int) -> float:
-    first_ms = max(MIN_BACK_OFF_MS, limits.pause_ms)
-    return min(MAX_BACK_OFF_MS, first_ms << min(failures - 1, 20)) / 1000
+@json_names(why="skipped")
+@dataclass(frozen=True)
+class Skipped(JsonObject):
+    """A merge that was not made, and the reason."""
 
-
-# ---- the merge ------------------------------------------------------------------------------------------
+    why: str
 
 
 class NotReady(BusyError):

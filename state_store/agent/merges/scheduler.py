@@ -4,39 +4,37 @@ Only versions that Spark has committed are merged: the commit of version v prove
 version of a batch that failed is thus never merged, whatever is due. (A snapshot that Spark asks for itself
 is one of the version just committed.)
 
-A merge is owed to the store, not to its provider: when the JVM closes a provider, a merge that was due or
-runs is made all the same, because the next provider may not live long enough for one. The new provider takes
-over the place in the queue. A clean-up is owed after each snapshot, unless Spark asked for one meanwhile.
+**The queue** has values and a clock that is passed in, no threads. A store has at most one merge running and
+two waiting: one that publishes a snapshot and one of kind `ingest`, which gives memory back. A later request
+of the same sort replaces the version, and the kind if it is stronger. Merges that publish run at most as many
+at a time as the store's limit says, pause after each other, and are delayed after failures, each time for
+twice as long. Merges of kind `ingest` have the same limit for themselves, so that they never wait for one
+that publishes, unless that is of the same store.
+
+A merge whose files are still being fetched is not ready: it takes no slot, has no deadline and does not fail.
+Stores of one group are the providers of one location, of which one merges at a time.
+
+**The scheduler** gives the queue its threads. A merge is owed to the store, not to its provider: when the JVM
+closes a provider, a merge that was due or runs is made all the same, because the next provider may not live
+long enough for one. The new provider takes over the place in the queue. A clean-up is owed after each
+snapshot, unless Spark asked for one meanwhile.
 
 Nothing here survives the agent, and nothing has to: the next commit finds out what is due.
 
 A job of the merge threads is a merge, or the upkeep that follows merges and closed providers. It does its
-work outside the scheduler's lock, and hands its end back to the scheduler exactly once. Events of merges and
-stores are kept until the JVM has acknowledged them.
+work outside the scheduler's lock, and hands its end back to the scheduler exactly once.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Union
 
-from state_store.agent.merges.merging import MergeLimits, MergeQueue, MergeRequest, NotReady, merge_store
-from state_store.agent.messages import (
-    EndedMerge,
-    Event,
-    FullAsked,
-    FullRequest,
-    MergedStore,
-    MergeEnded,
-    MergeFailed,
-    MergeStatus,
-    RunningMerge,
-    Skipped,
-    StoreClosed,
-)
+from state_store.agent.merges.events import EventLog, MergeEnded, MergeFailed, StoreClosed
+from state_store.agent.merges.merging import MergedStore, MergeRequest, NotReady, Skipped, merge_store
 from state_store.agent.open_store import OpenStore, predict
 from state_store.agent.supervision import (
     BackgroundJob,
@@ -47,58 +45,354 @@ from state_store.agent.supervision import (
     lower_priority,
 )
 from state_store.core.checkpoint.lineage import Chain
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.snapshots.merge import FULL, INGEST
 from state_store.core.storage.contract import Deadline
 from state_store.errors import BusyError, MissingError, StateStoreError
 
-MAX_EVENTS = 100_000
-"""Events that nobody fetches are those of a JVM that is gone; the oldest are dropped."""
+MIN_BACK_OFF_MS = 1000
 
-Merge = Callable[[OpenStore, MergeRequest, Deadline], Union[MergedStore, Skipped]]
+MAX_BACK_OFF_MS = 600_000
 
 CLOSE_TIMEOUT_S = 5.0
 """Time that the close of a store waits for its merge to stop."""
 
+IsReady = Callable[[int], bool]
 
-class EventLog:
-    """The events that the JVM has not yet acknowledged, oldest first. Safe for any thread.
+Merge = Callable[[OpenStore, MergeRequest, Deadline], Union[MergedStore, Skipped]]
 
-    Events are numbered. The JVM polls with the number of the last that it has handled, so that none is lost
-    when a connection breaks between.
+# ---- the queue ------------------------------------------------------------------------------------------
+
+
+def always_ready(store: int) -> bool:
+    """Return True: no file of any store is being fetched."""
+    return True
+
+
+@dataclass(frozen=True)
+class MergeLimits:
+    """Limits that the options of a store's query set."""
+
+    concurrent: int
+    pause_ms: int
+
+
+@json_names(version=INLINE)
+@dataclass(frozen=True)
+class WaitingMerge:
+    """A merge that waits, and the reason as a sentence.
+
+    `ready_in_ms` is None when time alone does not make it ready.
     """
 
-    def __init__(self, runtime: Runtime = SYSTEM) -> None:
-        self._changed = runtime.condition()
-        self._events: deque[tuple[int, Event]] = deque(maxlen=MAX_EVENTS)
-        self._last = 0
+    version: VersionId
+    kind: str
+    reason: str
+    why: str
+    ready_in_ms: float | None
 
-    def add(self, event: Event) -> None:
-        """Add an event under the next number, and wake the calls that wait for it."""
-        with self._changed:
-            self._events.append((self._last + 1, event))
-            self._last += 1
-            self._changed.notify_all()
 
-    def after(self, number: int, *, wait_s: float) -> list[tuple[int, Event]]:
-        """Forget the events up to `number`, and return the later ones, each with its number.
+@dataclass
+class _Lane:
+    """The requests of a store of one sort: the one that waits, from when it may start, failures in a row."""
 
-        Waits for the first of them, at most `wait_s` seconds, then returns none.
+    waiting: MergeRequest | None = None
+    not_before_s: float = 0.0
+    failures: int = 0
+
+
+@dataclass
+class _StoreMerges:
+    limits: MergeLimits
+    group: Hashable
+    order: int = 0
+    publishing: _Lane = field(default_factory=_Lane)
+    ingest: _Lane = field(default_factory=_Lane)
+    running: MergeRequest | None = None
+    awaited: bool = False
+    is_removed: bool = False
+    needs_files: bool = False
+
+    @property
+    def lanes(self) -> tuple[_Lane, _Lane]:
+        return self.publishing, self.ingest
+
+    @property
+    def failures(self) -> int:
+        return self.publishing.failures + self.ingest.failures
+
+    def lane_of(self, request: MergeRequest) -> _Lane:
+        return self.ingest if request.kind == INGEST else self.publishing
+
+    def drop(self) -> None:
+        """Drop the requests that wait."""
+        self.publishing.waiting = self.ingest.waiting = None
+
+
+class MergeQueue:
+    """The requests of all stores of an executor. Not safe for threads: the caller locks.
+
+    Times are seconds of one monotonic clock. Stores are known by the number of their provider.
+    """
+
+    def __init__(self) -> None:
+        self._stores: dict[int, _StoreMerges] = {}
+        self._count = 0
+
+    def add(self, store: int, limits: MergeLimits, group: Hashable = None) -> None:
+        """Add a store. If `group` is None, the store has a group of its own."""
+        self._stores[store] = _StoreMerges(limits, store if group is None else group)
+
+    def remove(self, store: int) -> None:
+        """Start nothing of the store any more; a running merge counts until it ends. Unknown is fine."""
+        merges = self._stores.get(store)
+        if merges is not None:
+            merges.is_removed = True
+            merges.drop()
+            self._forget_if_over(store)
+
+    def ask(self, store: int, request: MergeRequest) -> None:
+        """Put a request in the queue; one of an unknown or removed store is dropped."""
+        merges = self._stores.get(store)
+        if merges is None or merges.is_removed:
+            return
+        if not any(lane.waiting for lane in merges.lanes):
+            self._count += 1
+            merges.order = self._count
+        lane = merges.lane_of(request)
+        before = lane.waiting
+        if before is not None and before.kind == FULL:
+            lane.waiting = replace(before, version=request.version)
+        else:
+            lane.waiting = replace(request, moves=request.moves or (before is not None and before.moves))
+
+    def inherit(self, store: int, closed: int) -> None:
+        """Give a store that asks for a merge the place of a closed provider of its location.
+
+        It gets the place in the queue and the failures. The requests of the closed provider are dropped.
         """
-        with self._changed:
-            while self._events and self._events[0][0] <= number:
-                self._events.popleft()
-            self._changed.wait_for(lambda: bool(self._events), timeout=wait_s)
-            return list(self._events)
+        merges, old = self._stores.get(store), self._stores.get(closed)
+        if merges is None or old is None:
+            return
+        own, inherited = merges.publishing, old.publishing
+        if inherited.waiting is not None:
+            merges.order = min(merges.order, old.order)
+        own.failures = max(own.failures, inherited.failures)
+        own.not_before_s = max(own.not_before_s, inherited.not_before_s)
+        old.drop()
 
-    def forget(self, store: int) -> None:
-        """Drop the events of a store that is closed."""
-        with self._changed:
-            self._events = deque(
-                ((number, event) for number, event in self._events if event.store != store),
-                maxlen=MAX_EVENTS,
-            )
+    def advance(self, store: int, version: VersionId) -> None:
+        """Let waiting requests of the store merge that version instead, which was committed since."""
+        merges = self._stores.get(store)
+        for lane in merges.lanes if merges is not None else ():
+            lane.waiting = lane.waiting and replace(lane.waiting, version=version)
+
+    def next(self, now_s: float, is_ready: IsReady = always_ready) -> tuple[int, MergeRequest] | None:
+        """Return the merge to start now, with its store. It runs from now on, until `ended` or `put_back`."""
+        busy = {merges.group for merges in self._stores.values() if merges.running is not None}
+        for store in sorted(self._waiting_stores(), key=lambda store: self._stores[store].order):
+            merges = self._stores[store]
+            merges.needs_files = False
+            request = None if merges.group in busy else self._eligible(merges, now_s)
+            if request is None:
+                continue
+            if request.moves or is_ready(store):
+                self._start(merges, request)
+                return store, request
+            merges.needs_files = True
+        return None
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Return the seconds until time alone makes another request ready, or None."""
+        times = [
+            lane.not_before_s - now_s
+            for merges in self._stores.values()
+            if merges.running is None
+            for lane in merges.lanes
+            if lane.waiting is not None and lane.not_before_s > now_s
+        ]
+        return min(times, default=None)
+
+    def start_now(self, store: int, request: MergeRequest) -> bool:
+        """Start a merge that somebody waits for, outside the limits.
+
+        Returns:
+            False while another merge of its location runs.
+        """
+        merges = self._stores[store]
+        if any(other.running is not None for other in self._stores.values() if other.group == merges.group):
+            return False
+        merges.running, merges.awaited = request, True
+        return True
+
+    def put_back(self, store: int) -> None:
+        """End the running merge of the store, which has not begun: it waits again, and nothing failed."""
+        merges = self._stores.get(store)
+        if merges is not None and merges.running is not None:
+            self._stopped(store, merges, merges.running, waits_again=True)
+
+    def ended(self, store: int, now_s: float, *, succeeded: bool | None) -> int:
+        """End the running merge of the store.
+
+        A request that failed waits again, unless a newer one does or somebody waited for it.
+
+        Args:
+            store: The store.
+            now_s: The time.
+            succeeded: None if nothing was made and nothing failed.
+
+        Returns:
+            The number of failures in a row.
+        """
+        merges = self._stores.get(store)
+        if merges is None or merges.running is None:
+            return 0
+        request = merges.running
+        if not self._stopped(store, merges, request, waits_again=succeeded is False):
+            return 0
+        lane = merges.lane_of(request)
+        pause_s = 0.0 if request.kind == INGEST else merges.limits.pause_ms / 1000
+        if succeeded is False:
+            lane.failures += 1
+            pause_s = _back_off_s(merges.limits, lane.failures)
+        elif succeeded:
+            lane.failures = 0
+            newer = merges.publishing.waiting
+            if request.kind != INGEST and (request.kind == FULL or (newer and newer.kind != FULL)):
+                merges.publishing.waiting = (
+                    None  # asked for before this one was made; the next commit asks anew
+                )
+        lane.not_before_s = now_s + pause_s
+        return merges.failures
+
+    def _stopped(self, store: int, merges: _StoreMerges, request: MergeRequest, *, waits_again: bool) -> bool:
+        """Let no merge of the store run. Returns False if the store is removed, and forgotten now."""
+        if waits_again and not merges.awaited and not merges.is_removed:
+            lane = merges.lane_of(request)
+            lane.waiting = lane.waiting or request
+        merges.running, merges.awaited = None, False
+        return not self._forget_if_over(store)
+
+    def running(self, store: int) -> MergeRequest | None:
+        """Return the merge of the store that runs."""
+        merges = self._stores.get(store)
+        return merges.running if merges is not None else None
+
+    def owed(self, store: int) -> MergeRequest | None:
+        """Return the merge that would publish a snapshot of the store, whether it waits or runs."""
+        merges = self._stores.get(store)
+        if merges is None:
+            return None
+        running = merges.running if merges.running is not None and merges.running.kind != INGEST else None
+        return merges.publishing.waiting or running
+
+    def failures(self, store: int) -> int:
+        """Return how many merges of the store failed in a row."""
+        merges = self._stores.get(store)
+        return merges.failures if merges is not None else 0
+
+    def waiting(self, store: int, now_s: float) -> list[WaitingMerge]:
+        """Return the requests of the store that wait, each with the reason in words."""
+        merges = self._stores.get(store)
+        if merges is None:
+            return []
+        return [
+            WaitingMerge(request.version, request.kind, request.reason, *self._why(merges, lane, now_s))
+            for lane in merges.lanes
+            if (request := lane.waiting) is not None
+        ]
+
+    def _why(self, merges: _StoreMerges, lane: _Lane, now_s: float) -> tuple[str, float | None]:
+        """Return why a request waits, and the milliseconds that are left where time alone decides."""
+        left_s = lane.not_before_s - now_s
+        if merges.running is not None:
+            return f"a merge of kind {merges.running.kind} of this store is running", None
+        if left_s > 0:
+            why = f"after {lane.failures} failures in a row" if lane.failures else "minPauseBetweenMerges"
+            return f"it waits {left_s:.1f} s ({why})", left_s * 1000
+        if merges.needs_files:
+            return "its files are still being fetched by a lazy restore", None
+        return f"maxConcurrentMerges ({merges.limits.concurrent}) merges are running", None
+
+    def _waiting_stores(self) -> list[int]:
+        return [store for store, merges in self._stores.items() if any(lane.waiting for lane in merges.lanes)]
+
+    def _forget_if_over(self, store: int) -> bool:
+        """Forget a removed store of which nothing runs; return True if it was forgotten."""
+        merges = self._stores[store]
+        is_over = merges.is_removed and merges.running is None
+        if is_over:
+            del self._stores[store]
+        return is_over
+
+    def _eligible(self, merges: _StoreMerges, now_s: float) -> MergeRequest | None:
+        """Return the request that time and limits allow now."""
+        for lane in merges.lanes:
+            is_time = lane.waiting is not None and now_s >= lane.not_before_s
+            if is_time and self._running(ingest=lane is merges.ingest) < merges.limits.concurrent:
+                return lane.waiting
+        return None
+
+    def _start(self, merges: _StoreMerges, request: MergeRequest) -> None:
+        merges.running = request
+        merges.ingest.waiting = None  # one that publishes gives memory back as well
+        merges.lane_of(request).waiting = None
+
+    def _running(self, *, ingest: bool) -> int:
+        """Count the running merges that a limit is for: nobody waits for them."""
+        return sum(
+            merges.running is not None and not merges.awaited and (merges.running.kind == INGEST) == ingest
+            for merges in self._stores.values()
+        )
+
+
+def _back_off_s(limits: MergeLimits, failures: int) -> float:
+    first_ms = max(MIN_BACK_OFF_MS, limits.pause_ms)
+    return min(MAX_BACK_OFF_MS, first_ms << min(failures - 1, 20)) / 1000
+
+
+# ---- the merges of a store ------------------------------------------------------------------------------
+
+
+@json_names(version=INLINE)
+@dataclass(frozen=True)
+class RunningMerge:
+    """A merge that runs, and the milliseconds since it began."""
+
+    version: VersionId
+    kind: str
+    reason: str
+    elapsed_ms: float
+
+
+@json_names(version=INLINE)
+@dataclass(frozen=True)
+class EndedMerge:
+    """The last merge that was made, or that failed, and the milliseconds since it ended.
+
+    `error` is None for a merge that was made.
+    """
+
+    version: VersionId
+    kind: str
+    reason: str
+    ended_ms_ago: float
+    took_ms: float
+    error: StateStoreError | None
+
+
+@dataclass(frozen=True)
+class MergeStatus:
+    """The merges of one store."""
+
+    running: RunningMerge | None
+    waiting: Sequence[WaitingMerge]
+    last_made: EndedMerge | None
+    last_failed: EndedMerge | None
+    failures_in_row: int
 
 
 @dataclass(frozen=True)
@@ -176,6 +470,34 @@ class MergeJob(BackgroundJob):
         """Return the merge as a status has it at the time `now_s`."""
         request = self.request
         return RunningMerge(request.version, request.kind, request.reason, (now_s - self.started_s) * 1000)
+
+
+# ---- the scheduler --------------------------------------------------------------------------------------
+
+
+@json_names(number="version", checkpoint_id="id")
+@dataclass(frozen=True)
+class FullRequest:
+    """Request for a full checkpoint of version `number` as soon as the limits of merges allow it.
+
+    `checkpoint_id` is None if the caller knows the number alone: the version on the store's chain is meant.
+    """
+
+    number: int
+    checkpoint_id: str | None
+    reason: str = "asked"
+
+
+@json_names(version=INLINE)
+@dataclass(frozen=True)
+class FullAsked(JsonObject):
+    """Answer to `full`: the version that is meant, and `already` if its newest snapshot is a full one.
+
+    Otherwise `state` is `queued`: a merge of kind `full` waits in the queue, and an event says how it ended.
+    """
+
+    version: VersionId
+    state: str
 
 
 class MergeScheduler:

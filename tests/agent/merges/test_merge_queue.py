@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from state_store.agent.merges.merging import MergeLimits, MergeQueue, MergeRequest
+from state_store.agent.merges.merging import MergeRequest
+from state_store.agent.merges.scheduler import MergeLimits, MergeQueue
 from state_store.core.checkpoint.names import VersionId
 
 

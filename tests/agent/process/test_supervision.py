@@ -22,8 +22,8 @@ from state_store.agent.lazy.local_file import LocalFile
 from state_store.agent.lazy.prefetch import Prefetch, PrefetchThreads
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.merges import scheduler
-from state_store.agent.merges.merging import MergeQueue
-from state_store.agent.merges.scheduler import EventLog, MergeScheduler
+from state_store.agent.merges.events import EventLog
+from state_store.agent.merges.scheduler import MergeQueue, MergeScheduler
 from state_store.agent.open_store import StoreHead
 from state_store.agent.supervision import WorkerThreads, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
@@ -103,7 +103,7 @@ def fail_once(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("state_store.agent.supervision.RESTART_PAUSE_S", 0.01)
-    monkeypatch.setattr("state_store.agent.merges.merging.MIN_BACK_OFF_MS", 10)
+    monkeypatch.setattr("state_store.agent.merges.scheduler.MIN_BACK_OFF_MS", 10)
     monkeypatch.setattr(prefetch, "RETRY_S", 0.01)
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import five_versions, reader
-from state_store.agent import open_store
+from state_store.agent import restores
 from state_store.agent.lazy.remote_bases import RemoteBases
-from state_store.agent.messages import RestoredStore
 from state_store.agent.open_store import StoreHead
+from state_store.agent.restores import RestoredStore
 
 STEPS: list[tuple[Any, str]] = [
-    (open_store, "learn_age"),
-    (open_store, "_log"),
+    (restores, "learn_age"),
+    (restores, "_log"),
     (RemoteBases, "add"),
     (StoreHead, "restored"),
     (StoreHead, "ages"),

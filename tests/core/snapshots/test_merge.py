@@ -11,8 +11,7 @@ import pytest
 from agent.harness import InProcess, Job, contents, rows_of
 
 from state_store.agent.merges import merging
-from state_store.agent.merges.merging import MergeRequest
-from state_store.agent.messages import MergedStore
+from state_store.agent.merges.merging import MergedStore, MergeRequest
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, tombstone_path
 from state_store.core.checkpoint.stored_documents import INCREMENTAL, INGEST, Manifest, pack_tombstone
 from state_store.core.deletion.lease import read_archive

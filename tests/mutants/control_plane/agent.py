@@ -113,13 +113,13 @@ MUTANTS = [
     Mutant(
         "the version just committed is merged, which Spark may give up",
         f"{_AGENT}/calls.py",
-        "self.scheduler.committed(store, result.before,",
-        "self.scheduler.committed(store, result.answer.chain,",
+        "self.scheduler.committed(store, before,",
+        "self.scheduler.committed(store, answer.chain,",
         ("tests/agent/merges/test_events.py",),
     ),
     Mutant(
         "an event is forgotten once it was sent",
-        f"{_AGENT}/merges/scheduler.py",
+        f"{_AGENT}/merges/events.py",
         "return list(self._events)",
         "sent, self._events = list(self._events), deque()\n            return sent",
         ("tests/agent/merges/test_events.py",),

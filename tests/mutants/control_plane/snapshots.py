@@ -29,14 +29,14 @@ MUTANTS = [
     ),
     Mutant(
         "damage that the data plane found is forgotten",
-        "state_store/agent/open_store.py",
+        "state_store/agent/restores.py",
         "    store.damage_reports.add(store.store_id.location)\n",
         "",
         _BY_BLOCKS,
     ),
     Mutant(
         "a merge continues from a damaged base",
-        "state_store/agent/open_store.py",
+        "state_store/agent/restores.py",
         "    store.damage_reports.add(store.store_id.location)\n    store.head.forget_directory(directory)\n",
         "    store.damage_reports.add(store.store_id.location)\n",
         _BY_BLOCKS,
