@@ -16,12 +16,12 @@ import bisect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from state_store import __version__
+from state_store.core.compat import zip
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime, interruptible
 from state_store.core.storage import Storage
@@ -51,8 +51,7 @@ _ENDED_S = 30.0
 
 _POLL_S = 0.05
 
-_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
-"""Properties of the thread that `setJobGroup` sets."""
+_DESCRIPTION, _INTERRUPTS = "spark.job.description", "spark.job.interruptOnCancel"
 
 
 Encode = Callable[["pyarrow.RecordBatch"], "Iterable[tuple[pyarrow.RecordBatch, Any]]"]
@@ -256,11 +255,16 @@ class SparkTasks:
             meter: receives the progress.
 
         Raises:
+            OptionError: the DataFrames come from sessions with different options.
             StateStoreError: as `run`.
         """
+        sessions = [copied_session(table.frame.sparkSession) for table in tables]
+        options = _options_of(sessions)
 
         def of_task(task: Any) -> Any:
-            batches = [_arrow_batches(table.frame) for table in tables]
+            batches = [
+                _arrow_batches(table.frame, session) for table, session in zip(tables, sessions, strict=True)
+            ]
             before = list(accumulate(rdd.getNumPartitions() for rdd, _ in batches))
             schemas = [schema for _, schema in batches]
             encoders = [table.encode for table in tables]
@@ -282,7 +286,7 @@ class SparkTasks:
             rows = self._context.union([rdd for rdd, _ in batches])
             return _shuffled(rows, to_pairs, partitions).mapPartitionsWithIndex(of_partition)
 
-        return self._run(of_task, work, meter, options=_options_of([table.frame for table in tables]))
+        return self._run(of_task, work, meter, options=options)
 
     def _run(
         self,
@@ -294,33 +298,40 @@ class SparkTasks:
     ) -> list[R]:
         """Return the results of a job: of the RDD that a function makes of what its tasks call.
 
-        `options` are properties of the job, in which Spark's expressions look for options of SQL.
+        The job has the properties of the caller's thread, so it belongs to its group of jobs and its pool.
+        `options` are further properties, in which Spark's expressions look for options of SQL.
         """
         context = self._context
-        group = f"state-store-{self._runtime.unique(4)}"
+        tag = f"state-store-{self._runtime.unique(4)}"
         reports = _Reports()
-        reports.follow(meter, lambda: context.cancelJobGroup(group))
+        reports.follow(meter, lambda: context.cancelJobsWithTag(tag))
         counted = context.accumulator([], reports)
         task = _Task(work, otherwise, counted, __version__, _attempts(context))
 
+        of_thread = context._jsc.sc()
+        callers = of_thread.getLocalProperties()
+
         def job() -> list[R | StateStoreError]:
-            callers = {name: context.getLocalProperty(name) for name in (*options, *_GROUP)}
+            before, properties = of_thread.getLocalProperties(), callers.clone()
             for name, value in options.items():
-                context.setLocalProperty(name, value)
-            context.setJobGroup(group, "state-store", interruptOnCancel=True)
+                properties.setProperty(name, value)
+            properties.setProperty(_INTERRUPTS, "true")
+            if properties.getProperty(_DESCRIPTION) is None:
+                properties.setProperty(_DESCRIPTION, "state-store")
+            of_thread.setLocalProperties(properties)
             try:
+                context.addJobTag(tag)
                 return cast("list[R | StateStoreError]", of_task(task).collect())
             finally:
-                for name, value in callers.items():
-                    context.setLocalProperty(name, value)
+                of_thread.setLocalProperties(before)
 
         try:
-            results = interruptible(job, lambda: context.cancelJobGroup(group), runtime=self._runtime)
+            results = interruptible(job, lambda: context.cancelJobsWithTag(tag), runtime=self._runtime)
         except Exception as error:
             if reports.failure is None:
                 raise _of_job(error) from error
         finally:
-            self._wait(group)
+            self._wait(tag)
         if reports.failure is not None:
             raise from_json(reports.failure)
         done: list[R] = []
@@ -330,12 +341,12 @@ class SparkTasks:
             done.append(result)
         return done
 
-    def _wait(self, group: str) -> None:
+    def _wait(self, tag: str) -> None:
         """Wait until no task of the job runs: a second copy of a task may still be at work."""
-        tracker = self._context.statusTracker()
+        tracker, by_tag = self._context.statusTracker(), self._context._jsc.sc().statusTracker()
 
         def is_at_work() -> bool:
-            jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+            jobs = filter(None, map(tracker.getJobInfo, by_tag.getJobIdsForTag(tag)))
             stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
             return any(stage.numActiveTasks for stage in stages)
 
@@ -365,54 +376,75 @@ _ENCODED_BYTES, _SENT_BYTES = 4 << 20, 16 << 20
 """Bytes of rows that are encoded at once, and that are put to their partitions at once."""
 
 
-def _arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pyarrow.Schema]:
+def reading_session(spark: Any) -> Any:
+    """Return a copy of a session in which several tasks a core read files, unless an option says how many."""
+    session = copied_session(spark)
+    if session.conf.get(_FILE_PARTITIONS_NAME, None) is None:
+        tasks = _READING_TASKS * session.sparkContext.defaultParallelism
+        session.conf.set(_FILE_PARTITIONS_NAME, str(tasks))
+    return session
+
+
+def copied_session(spark: Any) -> Any:
+    """Return a copy of a session, with its options, views and functions, for options of our own.
+
+    A session belongs to its caller, whose other threads use it meanwhile. So does `RDD.toDF`, to which the
+    constructor of PySpark's session would give the copy.
+    """
+    session = object.__new__(type(spark))
+    vars(session).update({name: value for name, value in vars(spark).items() if name.startswith("_")})
+    session._jsparkSession = spark._jsparkSession.cloneSession()
+    return session
+
+
+def _arrow_batches(frame: DataFrame, session: Any) -> tuple[RDD[bytes], pyarrow.Schema]:
     """Return the rows of a DataFrame as the bytes of Arrow batches of few rows, and their columns.
 
     PySpark has no public method for that: its own `mapInArrow` would start one more Python worker for a task,
-    and give its rows back as objects of Java.
+    and give its rows back as objects of Java. A shuffle that the DataFrame has is run here.
+
+    Args:
+        frame: the DataFrame.
+        session: a copy of its session, which gets options.
     """
     from pyspark.core.rdd import RDD
     from pyspark.serializers import NoOpSerializer
 
-    schema = frame.limit(0).toArrow().schema
-    conf, context = frame.sparkSession.conf, frame.sparkSession.sparkContext
-    bound = int(conf.get(_BATCH_ROWS_NAME))
-    settings = {_BATCH_ROWS_NAME: str(_BATCH_ROWS if bound <= 0 else min(bound, _BATCH_ROWS))}
-    if conf.get(_FILE_PARTITIONS_NAME, None) is None:
-        settings[_FILE_PARTITIONS_NAME] = str(_READING_TASKS * context.defaultParallelism)
-    with _settings(conf, settings):
-        batches = frame._jdf.toArrowBatchRdd().toJavaRDD()
-    return RDD(batches, context, NoOpSerializer()), schema
+    bound = int(session.conf.get(_BATCH_ROWS_NAME))
+    session.conf.set(_BATCH_ROWS_NAME, str(_BATCH_ROWS if bound <= 0 else min(bound, _BATCH_ROWS)))
+    context: Any = session.sparkContext
+    of_plan = context._jvm.org.apache.spark.sql.classic.Dataset.ofRows
+    rows = type(frame)(of_plan(session._jsparkSession, frame._jdf.logicalPlan()), session)
+    schema = rows.limit(0).toArrow().schema
+    return RDD(rows._jdf.toArrowBatchRdd().toJavaRDD(), context, NoOpSerializer()), schema
 
 
-@contextmanager
-def _settings(conf: Any, settings: Mapping[str, str]) -> Iterator[None]:
-    """Give a session settings while the body runs; those that it had not set are unset after it."""
-    session = conf.getAll
-    try:
-        for name, value in settings.items():
-            conf.set(name, value)
-        yield
-    finally:
-        for name in settings:
-            if name in session:
-                conf.set(name, session[name])
-            else:
-                conf.unset(name)
-
-
-def _options_of(frames: Sequence[DataFrame]) -> dict[str, str]:
-    """Return the options of the sessions of DataFrames; where they differ, those of the first count.
+def _options_of(sessions: Sequence[Any]) -> dict[str, str]:
+    """Return the options of sessions, which must be the same: those of where rows are made.
 
     Spark's own jobs of SQL have them as properties, too: some functions and readers of files look for options
     where they run, such as for that of parsers of dates, and would take Spark's defaults.
+
+    Raises:
+        OptionError: an option differs.
     """
-    return {
-        name: value
-        for frame in reversed(frames)
-        for name, value in frame.sparkSession.conf.getAll.items()
-        if name.startswith("spark.")
-    }
+    first, *others = [
+        {name: value for name, value in session.conf.getAll.items() if _is_of_tasks(name)}
+        for session in sessions
+    ]
+    differing = sorted({name for other in others for name, _ in first.items() ^ other.items()})
+    if differing:
+        more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+        raise OptionError(
+            f"the DataFrames come from sessions with different options ({differing[0]}{more}), and all tasks "
+            "of a job have the same: set them alike, or make the DataFrames in one session",
+            option="rows",
+        )
+    return first
+
+
+def _is_of_tasks(name: str) -> bool:
+    return name.startswith("spark.") and name not in (_BATCH_ROWS_NAME, _FILE_PARTITIONS_NAME)
 
 
 def _shuffled(rdd: RDD[bytes], to_pairs: Any, partitions: int) -> RDD[bytes]:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from state_store import __version__
-from state_store.core.compat import zip
 from state_store.core.runtime import SYSTEM
 from state_store.data import jobs
 from state_store.data.maintenance.verification import failed_store
@@ -18,6 +17,7 @@ from state_store.errors import BusyError, DamagedError, LocalDiskError, StateSto
 
 ATTEMPTS = 3
 KEY = StoreKey(0, 4, "default")
+GROUP, POOL, TAGS = "spark.jobGroup.id", "spark.scheduler.pool", "spark.job.tags"
 
 
 class Reports:
@@ -74,27 +74,37 @@ def test_only_a_failure_of_checkpoint_storage_is_a_finding(monkeypatch, error):
     assert result.message == report["message"] == error.message
 
 
+class Properties(dict):
+    """The properties of a thread of the JVM."""
+
+    setProperty = dict.__setitem__
+    getProperty = dict.get
+
+    def clone(self):
+        return Properties(self)
+
+
 class Context:
     """A driver's context, which runs the tasks of a job here and loses what they report."""
 
     master = "local[2]"
 
     def __init__(self) -> None:
-        self.properties = {"spark.jobGroup.id": "mine", "spark.job.description": "a report"}
-        self.of_job: dict = {}
+        self.properties = Properties({GROUP: "mine", POOL: "tools"})
+        self.of_job = Properties()
+        self._jsc = SimpleNamespace(sc=lambda: self)
 
     def accumulator(self, value, param):
         return Reports()
 
-    def getLocalProperty(self, name):
-        return self.properties.get(name)
+    def getLocalProperties(self):
+        return self.properties
 
-    def setLocalProperty(self, name, value):
-        self.properties[name] = value
+    def setLocalProperties(self, properties):
+        self.properties = properties
 
-    def setJobGroup(self, group, description, *, interruptOnCancel):
-        values = (group, description, str(interruptOnCancel).lower())
-        self.properties.update(zip(jobs._GROUP, values, strict=True))
+    def addJobTag(self, tag):
+        self.properties[TAGS] = tag
 
     def parallelize(self, items, slices):
         self.items = items
@@ -105,11 +115,11 @@ class Context:
         return self
 
     def collect(self):
-        self.of_job = dict(self.properties)
+        self.of_job = Properties(self.properties)
         return list(self.results)
 
     def statusTracker(self):
-        return SimpleNamespace(getJobIdsForGroup=lambda group: [], getJobInfo=None, getStageInfo=None)
+        return SimpleNamespace(getJobIdsForTag=lambda tag: [], getJobInfo=None, getStageInfo=None)
 
 
 def doubled(item, meter):
@@ -126,13 +136,15 @@ def test_a_failure_is_raised_though_the_driver_lost_its_report():
 
 
 @pytest.mark.parametrize("items", [[1], [3]])
-def test_the_caller_s_group_of_jobs_stays_as_it_was(items):
+def test_a_job_belongs_to_the_callers_group_and_pool_whose_properties_stay(items):
     context = Context()
+    callers = context.properties
     with suppress(DamagedError):
         jobs.SparkTasks(context, SYSTEM).run(doubled, items, at_once=1)
-    group, description, interrupts = (context.of_job[name] for name in jobs._GROUP)
-    assert (group[:12], description, interrupts) == ("state-store-", "state-store", "true")
-    assert [context.properties[name] for name in jobs._GROUP] == ["mine", "a report", None]
+    tag = context.of_job.pop(TAGS)
+    described = {jobs._DESCRIPTION: "state-store", jobs._INTERRUPTS: "true"}
+    assert context.of_job == {GROUP: "mine", POOL: "tools", **described} and tag.startswith("state-store-")
+    assert context.properties is callers and callers == {GROUP: "mine", POOL: "tools"}
 
 
 def test_threads_take_the_same_results():

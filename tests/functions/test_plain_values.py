@@ -8,6 +8,7 @@ import copy
 import datetime
 import decimal
 import pickle
+import re
 import time
 from typing import Any
 
@@ -313,6 +314,20 @@ def test_rows_are_usual_if_all_values_are_of_the_first_classes_of_their_columns(
     rows.own(Row(n=1, d=1.5))
     assert rows.is_usual(Row(n=1, d=1.5))
     assert not column_schema("l").is_usual(([1],))
+
+
+def test_rows_are_checked_whatever_their_columns_are_called_and_how_many_they_are():
+    names = ["row", "known", "c0", "' or True or '", "lambda", "a\nb", "", "__import__('os')"]
+    names += [f"{i} and" for i in range(10_000)]
+    spark = t.StructType([t.StructField(name, t.LongType()) for name in names])
+    rows = RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
+    good = tuple(range(len(names)))
+    assert rows.is_usual(good) and rows.own(good) is good
+    for bad in (0, 3, len(names) - 1):
+        row = tuple("x" if i == bad else i for i in good)
+        assert not rows.is_usual(row)
+        with pytest.raises(UnfitValueError, match=re.escape(f"column {names[bad]!r}: 'x' is of type str")):
+            rows.own(row)
 
 
 def test_few_kinds_of_good_rows_are_remembered():

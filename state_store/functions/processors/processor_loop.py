@@ -331,11 +331,11 @@ def row_attributes(names: tuple[str, ...]) -> Callable[..., dict[str, Any]]:
     second of two that are equal.
     """
     fields = Row(*names)
-    quick = [(i, name) for i, name in enumerate(names) if names.index(name) == i and not hasattr(Row, name)]
     if len(names) > _MAX_ATTRIBUTES:
-        quick = []
+        return lambda *values: {"__fields__": fields}
+    own = [name for name in names if not hasattr(Row, name) and not name.startswith("__")]
     arguments = ", ".join(f"v{i}" for i in range(len(names)))
-    items = "".join(f", {name!r}: v{i}" for i, name in quick if not name.startswith("__"))
+    items = "".join(f", {name!r}: v{names.index(name)}" for name in own)
     make: Callable[..., dict[str, Any]] = eval(
         f"lambda {arguments}: {{'__fields__': fields{items}}}", {"fields": fields}
     )

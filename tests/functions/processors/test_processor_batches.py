@@ -7,6 +7,7 @@ import datetime
 import decimal
 import itertools
 import operator
+import os
 import pickle
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
 from pyspark.sql.conversion import ArrowBatchTransformer
 
-from state_store.functions.processors.processor_loop import FrameStream, Groups, RowBatch
+from state_store.functions.processors.processor_loop import FrameStream, Groups, RowBatch, row_attributes
 
 ZONE = "America/Los_Angeles"
 UTC = datetime.timezone.utc
@@ -200,6 +201,47 @@ def test_names_of_a_row_mean_what_they_mean_in_pyspark(names):
                 assert asked(get, each, name) == asked(get, spark, name)
     with pytest.raises(PySparkRuntimeError, match="READ_ONLY"):
         row.v = 1
+
+
+HOSTILE = [
+    "a'",
+    '"',
+    '"""',
+    "a\nb",
+    "\r\x00",
+    "{x}",
+    "%s",
+    "#",
+    "v1",
+    "fields",
+    "\\N{BULLET}",
+    "\ud800",
+    "\u2028",
+    "# coding: utf-7",
+    "': __import__('os').environ.update(NAME_RAN='1'), '",
+    "__import__('os').environ.update(NAME_RAN='1')",
+]
+"""Names of columns that would mean something else if they were a part of Python's text."""
+
+
+@PATIENT
+@given(names=st.lists(st.sampled_from([*NAMES, *HOSTILE]) | st.text(max_size=5), min_size=1, max_size=16))
+def test_no_name_of_a_column_is_run_as_code(names):
+    attributes = row_attributes.__wrapped__(tuple(names))(*range(len(names)))
+    spark = Row(*names)(*range(len(names)))
+    assert attributes.pop("__fields__") == spark.__fields__
+    quick = {name for name in names if not hasattr(Row, name) and not name.startswith("__")}
+    assert attributes == {name: getattr(spark, name) for name in quick}
+    assert "NAME_RAN" not in os.environ
+
+
+def test_rows_may_have_ten_thousand_columns():
+    names = [f"c{i}" for i in range(10_000)]
+    batch = pa.RecordBatch.from_arrays([pa.array([i, -i]) for i in range(len(names))], names=names)
+    groups = Groups(RowBatch.batches(iter([batch]), [0]))
+    rows = [row for _ in groups.runs(lambda: 1000) for _, rows in groups.groups() for row in rows]
+    assert rows == [tuple(range(10_000)), tuple(-i for i in range(10_000))]
+    assert [row.c9999 for row in rows] == [9999, -9999] and rows[1].__fields__ == tuple(names)
 
 
 def asked(get, row, name):

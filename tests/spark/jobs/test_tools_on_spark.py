@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import quick_java
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown, stored
+from pyspark import RDD, TaskContext
+from pyspark.sql.functions import udf
 
 import state_store
 from state_store.cli.main import main
@@ -23,7 +26,7 @@ from state_store.data.jobs import Threads, on_stores, workers
 from state_store.data.migration import migrate
 from state_store.data.query import Query, StoreKey
 from state_store.data.query.targets import RECEIPTS
-from state_store.errors import ConflictError, DamagedError, MissingError, OptionError
+from state_store.errors import BusyError, ConflictError, DamagedError, MissingError, OptionError
 
 pytestmark = pytest.mark.spark
 
@@ -286,15 +289,15 @@ def test_files_are_read_by_several_tasks_a_core(spark, tmp_path):
         pq.write_table(pa.table({"number": range(part, part + 3)}), tmp_path / f"part-{part}.parquet")
     frame = spark.read.parquet(str(tmp_path))
     assert frame.rdd.getNumPartitions() <= cores
-    batches, schema = jobs._arrow_batches(frame)
+    session = jobs.reading_session(spark)
+    batches, schema = jobs._arrow_batches(session.read.parquet(str(tmp_path)), session)
     assert 3 * cores <= batches.getNumPartitions() <= 6 * cores
     assert batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).sum() == 18 * cores
     assert spark.conf.get(jobs._FILE_PARTITIONS_NAME, None) is None
     spark.conf.set(jobs._FILE_PARTITIONS_NAME, "1")
     try:
-        few, _ = jobs._arrow_batches(spark.read.parquet(str(tmp_path)))
-        assert few.getNumPartitions() <= cores  # the session says how many
-        assert spark.conf.get(jobs._FILE_PARTITIONS_NAME) == "1"
+        few = jobs.reading_session(spark).read.parquet(str(tmp_path))
+        assert few.rdd.getNumPartitions() <= cores  # the session says how many
     finally:
         spark.conf.unset(jobs._FILE_PARTITIONS_NAME)
 
@@ -310,7 +313,7 @@ def test_many_rows_of_a_data_frame_come_in_small_batches(spark, tmp_path):
     )
     pq.write_table(rows, tmp_path / "rows.parquet")
     frame = spark.read.parquet(str(tmp_path / "rows.parquet")).repartition(2)
-    batches, schema = jobs._arrow_batches(frame)
+    batches, schema = jobs._arrow_batches(frame, jobs.copied_session(spark))
     sizes = batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).collect()
     assert sum(sizes) == 5000 and len(sizes) > 2 and max(sizes) <= jobs._BATCH_ROWS
     targets = [str(tmp_path / "alone"), str(tmp_path / "by-spark")]
@@ -322,23 +325,107 @@ def test_many_rows_of_a_data_frame_come_in_small_batches(spark, tmp_path):
 
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("bound", [None, "0", "10"])
-def test_the_session_keeps_its_bound_of_rows_at_once(spark, bound):
-    """A session without a bound has none afterwards, so that it follows Spark's default as before."""
-    before = spark.conf.getAll
-    frame = spark.range(20)
-    failing = frame.where("raise_error('wrong') is null").sort("id").repartition(2)  # a shuffle of its own
+def test_a_session_is_nobody_elses_while_its_rows_are_read(spark, tmp_path, bound):
+    """Calls in two threads run shuffles of their DataFrames, which end in the order in which they began.
+
+    Meanwhile the session has the options that it had, and so it has afterwards.
+    """
+    before, to_data_frame = spark.conf.getAll, RDD.toDF
+    if bound is not None:
+        spark.conf.set(jobs._BATCH_ROWS_NAME, bound)
+    options = spark.conf.getAll
+    found: dict[str, list[int]] = {}
+
+    def waiting(name):
+        begun, goes_on = tmp_path / f"{name}-begun", tmp_path / f"{name}-goes-on"
+
+        @udf("boolean")
+        def wait(number):
+            begun.touch()
+            while not goes_on.exists():
+                time.sleep(0.02)
+            return True
+
+        return spark.range(0, 3000, 1, 1).where(wait("id")).repartition(1, "id")
+
+    def read(name, frame):
+        batches, schema = jobs._arrow_batches(frame, jobs.copied_session(frame.sparkSession))
+        found[name] = batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).collect()
+
+    names = ("first", "second")
+    threads = [threading.Thread(target=read, args=(name, waiting(name))) for name in names]
     try:
-        if bound is not None:
-            spark.conf.set(jobs._BATCH_ROWS_NAME, bound)
-        with_bound = spark.conf.getAll
-        jobs._arrow_batches(frame)
-        assert spark.conf.getAll == with_bound
-        with pytest.raises(Exception, match="wrong"):
-            jobs._arrow_batches(failing)
-        assert spark.conf.getAll == with_bound
+        for name, thread in zip(names, threads, strict=True):
+            thread.start()
+            until((tmp_path / f"{name}-begun").exists)
+        assert spark.conf.getAll == options
+        for name, thread in zip(names, threads, strict=True):
+            (tmp_path / f"{name}-goes-on").touch()
+            thread.join()
+            assert spark.conf.getAll == options
     finally:
+        for name in names:
+            (tmp_path / f"{name}-goes-on").touch()
         spark.conf.unset(jobs._BATCH_ROWS_NAME)
-    assert spark.conf.getAll == before
+    assert spark.conf.getAll == before and RDD.toDF is to_data_frame
+    assert found.keys() == set(names) and all(sum(sizes) == 3000 for sizes in found.values())
+    assert {max(sizes) for sizes in found.values()} == {10 if bound == "10" else jobs._BATCH_ROWS}
+
+
+def until(holds) -> None:
+    """Wait until a condition holds."""
+    deadline_s = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.mark.tier("more")
+def test_data_frames_of_sessions_with_other_options_are_refused(spark, tmp_path):
+    """All tasks of a job have the same options: dates of one DataFrame would be parsed as in the other."""
+    source = str(shutil.copytree(JOIN / "no-ids", tmp_path / "source"))
+    sessions = {"left": spark.newSession(), "right": spark.newSession()}
+    sessions["left"].conf.set(jobs._BATCH_ROWS_NAME, "7")  # the job has its own
+    frames = {}
+    for side, session in sessions.items():
+        rows = state_store.show(source, store=side).drop_columns("partition_id")
+        pq.write_table(rows, tmp_path / f"{side}.parquet")
+        frames[side] = session.read.parquet(str(tmp_path / f"{side}.parquet"))
+    sessions["right"].conf.set(LEGACY_DATES, "LEGACY")
+    with pytest.raises(OptionError, match=rf"with different options \({LEGACY_DATES}\).* set them alike"):
+        state_store.import_state(source, frames, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    sessions["left"].conf.set(LEGACY_DATES, "LEGACY")
+    state_store.import_state(source, frames, tmp_path / "target")
+    for side in SIDES:
+        with state_store.open(tmp_path / "target", store=side) as after:
+            found = after.to_arrow().drop_columns("partition_id").to_pylist()
+        assert in_order(found) == in_order(frames[side].toArrow().to_pylist())
+
+
+def test_a_job_belongs_to_the_callers_group(spark):
+    """Notebooks cancel the jobs of a cell by its group; a scheduler's pool is a property of a thread, too."""
+    context = spark.sparkContext
+    context.setLocalProperty(OWN_POOL, "tools")
+    context.setJobGroup("a cell", "what the cell does")
+    try:
+        names = (OWN_POOL, "spark.jobGroup.id", "spark.job.description")
+        (found,) = workers(spark).run(
+            lambda _, meter: [TaskContext.get().getLocalProperty(name) for name in names], [0], at_once=1
+        )
+        assert found == ["tools", "a cell", "what the cell does"]
+        cancelled = threading.Thread(target=cancel_when_at_work, args=(context, "a cell"))
+        cancelled.start()
+        with pytest.raises(BusyError, match="cancelled"):
+            workers(spark).run(lambda _, meter: time.sleep(300), [0, 1], at_once=1)
+        cancelled.join()
+    finally:
+        context._jsc.sc().setLocalProperties(context._jvm.java.util.Properties())
+
+
+def cancel_when_at_work(context, group) -> None:
+    until(lambda: context.statusTracker().getActiveStageIds())
+    context.cancelJobGroup(group)
 
 
 @pytest.mark.tier("more")

@@ -28,7 +28,7 @@ from state_store.data.dataset.export import METADATA, SUCCESS, fetched_files, li
 from state_store.data.dataset.rewriting.copying import Rewritten, hadoop_uri, rewrite
 from state_store.data.dataset.rewriting.replacing import ENCODED_BYTES, Replacement
 from state_store.data.dataset.views import View, default_name, view, views
-from state_store.data.jobs import workers
+from state_store.data.jobs import reading_session, workers
 from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location, check_name, require_arrow
 from state_store.data.query.targets import SCRATCH_PREFIX, new_checkpoint
@@ -186,7 +186,7 @@ def _by_spark(spark: Any, rows: Any) -> Any:
         _check_whole(location, tables, described, success, is_directory=bool(names))
         files = [f"{location.rstrip('/')}/{name}" for name in tables] or [location]
     try:
-        return spark.read.option("mergeSchema", "true").parquet(*map(hadoop_uri, files))
+        return reading_session(spark).read.option("mergeSchema", "true").parquet(*map(hadoop_uri, files))
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise OptionError(f"Spark cannot read '{location}': {reason}", file=location) from error
