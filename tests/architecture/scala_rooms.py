@@ -32,13 +32,15 @@ ROOMS: Mapping[str, Room] = {
     "memory": _room(
         "memory outside the heap: the budget, arenas, records, hashes, orders of keys", "settings"
     ),
-    "sst": _room("RocksDB's SST files, read and written", "memory"),
-    "delta": _room("a batch's changes as a file", "checkpoint memory sst"),
+    "sst": _room(
+        "SST files: those of RocksDB are read, and a batch's changes are written and read as one",
+        "checkpoint memory",
+    ),
     "base": _room("a RocksDB directory, read only", "checkpoint memory sst"),
-    "recent": _room("memtables, and the index over those of recent versions", "checkpoint memory delta"),
+    "recent": _room("memtables, and the index over those of recent versions", "checkpoint memory sst"),
     "transaction": _room(
         "the versions of a store, transactions and scans on them",
-        "checkpoint memory sst delta base recent",
+        "checkpoint memory sst base recent",
     ),
     "agent": _room("the agent's process and the calls to it", "release settings checkpoint"),
     "local": _room(
@@ -52,7 +54,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     ROOT: _room(
         "what Spark calls, under names that configurations and offset logs hold",
-        "release checkpoint memory delta transaction agent local rows observed",
+        "release checkpoint memory sst transaction agent local rows observed",
     ),
     "processors": _room(
         "`transformWithState`: Spark's operators on this store, and processors in Python in batches",

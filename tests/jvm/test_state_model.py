@@ -102,7 +102,7 @@ def test_a_key_of_more_than_a_gibibyte_does_not_end_the_jvm(class_path: str, tmp
 
 @pytest.mark.tier("long")
 def test_a_delta_that_is_too_long_for_a_mapping_is_read(class_path: str, tmp_path: Path) -> None:
-    assert "all 34 changes" in walk(class_path, tmp_path, "delta.LargeDelta")
+    assert "all 34 changes" in walk(class_path, tmp_path, "sst.LargeDelta")
 
 
 def test_hard_cases_agree_with_the_model(class_path: str, tmp_path: Path) -> None:

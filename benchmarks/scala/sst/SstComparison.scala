@@ -11,11 +11,10 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb._
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, Reserved, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
   Arena, Bytes, KeyHash, OffHeap, Record, SortedRuns, StoreMemory
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DeltaWriter, OverwrittenChanges}
 import org.apache.spark.unsafe.Platform
 
 /**

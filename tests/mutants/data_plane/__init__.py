@@ -5,7 +5,6 @@ from __future__ import annotations
 from mutants.data_plane import (
     agent,
     base,
-    delta,
     local,
     memory,
     migration,
@@ -19,7 +18,6 @@ from mutants.data_plane import (
 MUTANTS = [
     *agent.MUTANTS,
     *base.MUTANTS,
-    *delta.MUTANTS,
     *local.MUTANTS,
     *memory.MUTANTS,
     *migration.MUTANTS,

@@ -1,23 +1,23 @@
-"""Breaks of the package `sst`: a block is read only after its checksum was compared, and lengths are
-checked.
+"""Breaks of the package `sst`: a block is read only after its checksum was compared, lengths are checked,
+and a delta has all changes, or it is none.
 """
 
 from __future__ import annotations
 
-from mutants.data_plane.places import DAMAGE, EITHER, MODEL, REFUSED, ROOT, SIZES, TABLES
+from mutants.data_plane.places import DAMAGE, EITHER, HARD, MODEL, REFUSED, ROOT, SIZES, TABLES
 from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
         "the checksum of a block is not masked",
-        f"{ROOT}/sst/SstWriter.scala",
+        f"{ROOT}/sst/Deltas.scala",
         "putInt(SstFormat.masked(checksum.getValue.toInt))",
         "putInt(checksum.getValue.toInt)",
         MODEL,
     ),
     Mutant(
         "the checksum of a delta misses what was flushed",
-        f"{ROOT}/sst/SstWriter.scala",
+        f"{ROOT}/sst/Deltas.scala",
         "    fileCrc.update(buffer)\n",
         "    if (written > 0) fileCrc.update(buffer)\n",
         EITHER,
@@ -178,16 +178,51 @@ MUTANTS = [
     ),
     Mutant(
         "a filter of longer lines hides keys",
-        f"{ROOT}/sst/SstWriter.scala",
+        f"{ROOT}/sst/SstIndex.scala",
         "if (probes <= mostProbes)",
         "if (true)",
         REFUSED,
     ),
     Mutant(
         "keys of a delta are written in any order",
-        f"{ROOT}/sst/SstWriter.scala",
+        f"{ROOT}/sst/Deltas.scala",
         "    checkOrder(common, key, keyLength)\n",
         "",
+        DAMAGE,
+    ),
+    Mutant(
+        "half a delta stays where it could not be written",
+        f"{ROOT}/sst/Deltas.scala",
+        "        file.delete()\n",
+        "",
+        HARD,
+    ),
+    Mutant(
+        "a delta lacks the removed rows",
+        f"{ROOT}/sst/Deltas.scala",
+        "      sst.add(Record.keyAddress(record), ",
+        "      if (!Record.isRemoved(record)) sst.add(Record.keyAddress(record), ",
+        EITHER,
+    ),
+    Mutant(
+        "a delta is not read back",
+        f"{ROOT}/sst/Deltas.scala",
+        "        readBack(file)\n",
+        "",
+        DAMAGE,
+    ),
+    Mutant(
+        "half a delta is a delta",
+        f"{ROOT}/sst/Deltas.scala",
+        "      checkEnd()\n",
+        "",
+        DAMAGE,
+    ),
+    Mutant(
+        "the change feed reads a delta of a newer format",
+        f"{ROOT}/sst/Deltas.scala",
+        "    DeltaMetadata.parse(",
+        "    if (false) DeltaMetadata.parse(",
         DAMAGE,
     ),
 ]

@@ -8,8 +8,8 @@ import scala.util.{Failure, Success, Try}
 import org.rocksdb.{BlockBasedTableConfig, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, SortedRuns}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DeltaWriter, OverwrittenChanges}
 
 /** Deltas with a changed byte, without their end, or that would be written wrong. */
 final class DamagedDeltas(files: WholeBases) {

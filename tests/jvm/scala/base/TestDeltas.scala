@@ -2,10 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
   Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory
 }
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DeltaWriter, OverwrittenChanges}
 
 /** Deltas of numbered keys, whose values are those of a round; a change without a round removes the key. */
 private[base] final class TestDeltas(

@@ -13,8 +13,8 @@ import org.rocksdb.{
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestBases
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.DeltaReader
 
 /**
  * Good bases and deltas in a directory, and the rows that must be read of them.

@@ -24,7 +24,6 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentEx
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, ColumnFamily, Json, UnknownFormatException, VersionId
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.observed.{ObservedStore, ReportReceiver, StoreKey}
@@ -35,6 +34,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkN
   CheckpointFileManager, StreamExecution, StreamingQueryWrapper
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.DeltaReader
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.types.{DataType, StructType}

@@ -6,7 +6,8 @@ import java.nio.ByteBuffer
 import java.nio.channels.{ClosedByInterruptException, SocketChannel}
 import java.nio.file.{Files, Path}
 import java.nio.file.attribute.UserPrincipal
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, ConcurrentLinkedDeque, ScheduledThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.annotation.tailrec
 import scala.collection.mutable
@@ -17,7 +18,7 @@ import jdk.net.ExtendedSocketOptions
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
-import org.apache.spark.util.ShutdownHookManager
+import org.apache.spark.util.{ShutdownHookManager, ThreadUtils}
 
 // Calls to the agent of this JVM: a call takes a connection and writes a frame; if the process died, another is
 // started and the call is repeated. Events come over a connection of their own.
@@ -66,12 +67,12 @@ final class Agent private (python: Interpreter) extends Logging {
    * @return the answer; None if no agent runs
    */
   private[agent] def tell(request: ObjectNode, timeoutMs: Long): Option[ObjectNode] =
-    synchronized(Option(current)).filter(_.isAlive).map(_.call(request, timeoutMs))
+    synchronized(Option(current)).filter(_.isAlive).map(_.connections.call(request, timeoutMs))
 
   /** Returns the merges that run or wait; none if the agent does not run or does not answer in time. */
   private def currentMerges(timeoutMs: Long): Seq[CurrentMerge] =
     try synchronized(Option(current)).filter(_.isAlive).toSeq
-        .flatMap(process => Answers.currentMerges(process.call(Json.obj("op" -> "status"), timeoutMs)))
+        .flatMap(process => Answers.currentMerges(process.connections.call(Json.obj("op" -> "status"), timeoutMs)))
     catch {
       case NonFatal(e) =>
         logDebug("The agent did not list its merges", e)
@@ -103,7 +104,7 @@ final class Agent private (python: Interpreter) extends Logging {
     val closes = files.closes
     if (closes.nonEmpty) Supervised.start(s"state-store-closes-${process.pid}") {
       for ((store, close) <- closes)
-        try if (!process.call(close, Agent.PingMs).path("owed").asBoolean) files.remove(store)
+        try if (!process.connections.call(close, Agent.PingMs).path("owed").asBoolean) files.remove(store)
         catch { case NonFatal(e) => logWarning(s"The agent did not close a store again: ${e.getMessage}") }
     }
   }
@@ -134,10 +135,10 @@ final class Agent private (python: Interpreter) extends Logging {
     val message = request()
     val op = message.path("op").asText
     val outcome: Either[IOException, ObjectNode] =
-      try Right(process.call(message, timeoutMs))
+      try Right(process.connections.call(message, timeoutMs))
       catch {
         case e: ClosedByInterruptException => throw e // Spark kills the task; the agent works
-        case e: CallTimeout if process.answersWithin(math.min(timeoutMs, Agent.PingMs)) =>
+        case e: CallTimeout if process.connections.answersWithin(math.min(timeoutMs, Agent.PingMs)) =>
           throw Agent.tooSlow(op, timeoutMs, option, e)
         case e: IOException => Left(e)
       }
@@ -250,6 +251,107 @@ object Agent {
         s"raise $option.",
       option = Some(option), cause = cause)
 }
+
+/**
+ * The connections of this JVM to one agent, of which those without a call are kept for the next. Safe for any thread.
+ *
+ * @param socket the socket of the agent
+ * @param token shows the agent that this JVM started it
+ * @param isAlive true as long as the agent lives
+ */
+private[agent] final class AgentConnections(socket: Path, token: String, isAlive: => Boolean) extends Logging {
+  private val idle = new ConcurrentLinkedDeque[AgentConnection]
+
+  /**
+   * Makes one call.
+   *
+   * @return the fields of the answer's `ok`
+   * @throws AgentException if the agent answers with an error
+   * @throws CallTimeout if the answer does not come in time
+   * @throws java.io.IOException if the connection breaks, usually because the agent died
+   */
+  def call(request: ObjectNode, timeoutMs: Long): ObjectNode = {
+    val kept = Option(idle.pollFirst())
+    val connection = kept.getOrElse(AgentConnection.unconnected())
+    var isConnected = kept.nonEmpty
+    var reusable = false
+    try {
+      val answer = Watchdog.bounded(connection, timeoutMs) {
+        if (!isConnected) connection.connect(socket, token, AgentConnection.Calls)
+        isConnected = true
+        connection.call(request)
+      }
+      reusable = true
+      answer
+    } catch {
+      case e: AgentException =>
+        reusable = isConnected
+        throw e
+    } finally if (reusable && isAlive) idle.addFirst(connection) else connection.close()
+  }
+
+  /** Returns true if the agent answers a ping on a new connection within the time; otherwise it hangs. */
+  def answersWithin(ms: Long): Boolean = {
+    val connection = AgentConnection.unconnected()
+    try Watchdog.bounded(connection, ms) {
+        connection.connect(socket, token, AgentConnection.Calls)
+        connection.call(Json.obj("op" -> "ping"))
+        true
+      }
+    catch { case _: IOException => false }
+    finally connection.close()
+  }
+
+  /** Serves requests of the agent for files, in the calling thread, until the connection ends (IOException). */
+  def serve(answer: Frame => Frame): Unit = {
+    val connection = AgentConnection.unconnected()
+    try {
+      connection.connect(socket, token, AgentConnection.Files)
+      connection.serve(answer)
+    } finally connection.close()
+  }
+
+  /** Closes the connections without a call. */
+  def close(): Unit =
+    Iterator.continually(idle.pollFirst()).takeWhile(_ != null).foreach { connection =>
+      try connection.close()
+      catch { case NonFatal(e) => logDebug("A connection to an agent that has ended could not be closed", e) }
+    }
+}
+
+/** Closes a resource that is overdue, so that the thread that waits for it gets an exception. */
+private[agent] object Watchdog {
+  private lazy val timer: ScheduledThreadPoolExecutor = {
+    val executor = new ScheduledThreadPoolExecutor(1, ThreadUtils.namedThreadFactory("state-store-watchdog"))
+    executor.setRemoveOnCancelPolicy(true)
+    executor
+  }
+
+  /**
+   * Runs the body; if it takes longer than `timeoutMs`, closes the resource.
+   *
+   * @throws CallTimeout    if it took longer
+   * @throws AgentException if the thread of the watchdog cannot be started
+   */
+  def bounded[T](resource: Closeable, timeoutMs: Long)(body: => T): T = {
+    val fired = new AtomicBoolean
+    val overdue: Runnable = () => {
+      fired.set(true)
+      resource.close()
+    }
+    val alarm =
+      try timer.schedule(overdue, timeoutMs, TimeUnit.MILLISECONDS)
+      catch { case e: OutOfMemoryError => throw Supervised.noThread("state-store-watchdog", e) }
+    try body
+    catch {
+      case e: IOException if fired.get => throw new CallTimeout(timeoutMs, e)
+    } finally alarm.cancel(false)
+  }
+}
+
+/** The failure of a call to the agent that took too long. */
+private[agent] final class CallTimeout(val timeoutMs: Long, cause: Throwable)
+    extends IOException(s"no answer from the agent within $timeoutMs ms", cause)
 
 /** A header and a body, framed as docs/protocol.md says. */
 private[agent] final case class Frame(header: ObjectNode, body: Array[Byte] = Frame.NoBody)
@@ -390,7 +492,7 @@ private[agent] final class AgentEvents(
     handle: AgentEvent => Unit)
     extends Logging {
   def this(process: AgentProcess, handle: AgentEvent => Unit) =
-    this(s"state-store-agent-${process.pid}-events", () => process.isAlive, process.call, handle)
+    this(s"state-store-agent-${process.pid}-events", () => process.isAlive, process.connections.call, handle)
 
   @volatile private var handled = 0L
   @volatile private var thread: Thread = _

@@ -1,86 +1,31 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.{BufferedReader, Closeable, InputStream, InputStreamReader, IOException}
+import java.io.{BufferedReader, InputStream, InputStreamReader, IOException}
 import java.nio.charset.StandardCharsets
 import java.nio.file.{Files, Path, Paths}
 import java.nio.file.attribute.PosixFilePermissions
 import java.security.SecureRandom
 import java.util.Properties
-import java.util.concurrent.{
-  CompletableFuture, ConcurrentLinkedDeque, ScheduledThreadPoolExecutor, TimeoutException, TimeUnit
-}
-import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.{CompletableFuture, TimeoutException, TimeUnit}
 
 import scala.util.control.{ControlThrowable, NonFatal}
-
-import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.release.Jar
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
-import org.apache.spark.util.{ThreadUtils, Utils}
+import org.apache.spark.util.Utils
 
-// The agent's process: it is started, gets its directory, is watched by deadlines, and its log is passed on.
+// The agent's process: it is started, gets its directory, and its log is passed on.
 
-/** A running agent and the idle connections to it. Safe for any thread. */
-private[agent] final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)
-    extends Logging {
-  private val idle = new ConcurrentLinkedDeque[AgentConnection]
+/** A running agent. Safe for any thread. */
+private[agent] final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog) {
+  val connections = new AgentConnections(socket, token, process.isAlive)
 
   def pid: Long = process.pid
 
   def isAlive: Boolean = process.isAlive
-
-  /**
-   * Makes one call.
-   *
-   * @return the fields of the answer's `ok`
-   * @throws AgentException if the agent answers with an error
-   * @throws CallTimeout if the answer does not come in time
-   * @throws java.io.IOException if the connection breaks, usually because the agent died
-   */
-  def call(request: ObjectNode, timeoutMs: Long): ObjectNode = {
-    val kept = Option(idle.pollFirst())
-    val connection = kept.getOrElse(AgentConnection.unconnected())
-    var isConnected = kept.nonEmpty
-    var reusable = false
-    try {
-      val answer = Watchdog.bounded(connection, timeoutMs) {
-        if (!isConnected) connection.connect(socket, token, AgentConnection.Calls)
-        isConnected = true
-        connection.call(request)
-      }
-      reusable = true
-      answer
-    } catch {
-      case e: AgentException =>
-        reusable = isConnected
-        throw e
-    } finally if (reusable && isAlive) idle.addFirst(connection) else connection.close()
-  }
-
-  /** Returns true if the agent answers a ping on a new connection within the time; otherwise it hangs. */
-  def answersWithin(ms: Long): Boolean = {
-    val connection = AgentConnection.unconnected()
-    try Watchdog.bounded(connection, ms) {
-        connection.connect(socket, token, AgentConnection.Calls)
-        connection.call(Json.obj("op" -> "ping"))
-        true
-      }
-    catch { case _: IOException => false }
-    finally connection.close()
-  }
-
-  /** Serves requests of the agent for files, in the calling thread, until the connection ends (IOException). */
-  def serve(answer: Frame => Frame): Unit = {
-    val connection = AgentConnection.unconnected()
-    try {
-      connection.connect(socket, token, AgentConnection.Files)
-      connection.serve(answer)
-    } finally connection.close()
-  }
 
   /** Waits for the process to end by itself. Returns false if it runs on after the time. */
   def endsWithin(ms: Long): Boolean = process.waitFor(ms, TimeUnit.MILLISECONDS)
@@ -89,14 +34,14 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
   def kill(): Unit = {
     process.descendants().forEach(child => { child.destroyForcibly(); () })
     process.destroyForcibly()
-    closeIdle()
+    connections.close()
     try Files.deleteIfExists(socket)
     catch { case _: IOException => () } // the directory of the socket is removed later
   }
 
   /** Lets the agent end in order, so that it removes its files; kills it if that takes longer than `ms`. */
   def stop(ms: Long): Unit = {
-    closeIdle()
+    connections.close()
     try process.getOutputStream.close()
     catch { case _: IOException => () } // the process has ended already
     if (!process.waitFor(ms, TimeUnit.MILLISECONDS)) kill()
@@ -111,12 +56,6 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
     val last = log.tail
     s"agent process $pid ($code)" + (if (last.isEmpty) "" else s"; its last lines:\n$last")
   }
-
-  private def closeIdle(): Unit =
-    Iterator.continually(idle.pollFirst()).takeWhile(_ != null).foreach { connection =>
-      try connection.close()
-      catch { case NonFatal(e) => logDebug("A connection to an agent that has ended could not be closed", e) }
-    }
 }
 
 /** The failure of an agent that a signal ended before it answered, as the kernel does when memory is short. */
@@ -264,40 +203,6 @@ object Interpreter {
         Interpreter("python3", "the default, as neither spark.pyspark.python nor PYSPARK_PYTHON is set"))
   }
 }
-
-/** Closes a resource that is overdue, so that the thread that waits for it gets an exception. */
-private[agent] object Watchdog {
-  private lazy val timer: ScheduledThreadPoolExecutor = {
-    val executor = new ScheduledThreadPoolExecutor(1, ThreadUtils.namedThreadFactory("state-store-watchdog"))
-    executor.setRemoveOnCancelPolicy(true)
-    executor
-  }
-
-  /**
-   * Runs the body; if it takes longer than `timeoutMs`, closes the resource.
-   *
-   * @throws CallTimeout    if it took longer
-   * @throws AgentException if the thread of the watchdog cannot be started
-   */
-  def bounded[T](resource: Closeable, timeoutMs: Long)(body: => T): T = {
-    val fired = new AtomicBoolean
-    val overdue: Runnable = () => {
-      fired.set(true)
-      resource.close()
-    }
-    val alarm =
-      try timer.schedule(overdue, timeoutMs, TimeUnit.MILLISECONDS)
-      catch { case e: OutOfMemoryError => throw Supervised.noThread("state-store-watchdog", e) }
-    try body
-    catch {
-      case e: java.io.IOException if fired.get => throw new CallTimeout(timeoutMs, e)
-    } finally alarm.cancel(false)
-  }
-}
-
-/** The failure of a call to the agent that took too long. */
-private[agent] final class CallTimeout(val timeoutMs: Long, cause: Throwable)
-    extends java.io.IOException(s"no answer from the agent within $timeoutMs ms", cause)
 
 /**
  * Local directories of the agents of one JVM, each of which replaces the one before: a directory with a short path

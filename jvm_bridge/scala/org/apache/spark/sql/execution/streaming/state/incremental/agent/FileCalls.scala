@@ -410,7 +410,7 @@ private[agent] object FileServer extends Logging {
 
   private def serve(process: AgentProcess, files: FileServers): Unit =
     Supervised.repeat("File requests of the agent cannot be served", process.isAlive, RetryPauseMs) {
-      try process.serve(files.answer)
+      try process.connections.serve(files.answer)
       catch {
         case e: IOException => logDebug("A connection for file requests ended", e)
         case e: AgentException => logDebug("The agent takes no connection for file requests", e)

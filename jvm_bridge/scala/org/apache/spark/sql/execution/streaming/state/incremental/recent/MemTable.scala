@@ -2,10 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
   Arena, Bytes, OffHeap, OrderedRecords, OrderedSnapshot, Record, RecordSpool, Slots, SortedRuns, StoreMemory
 }
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DeltaWriter, OverwrittenChanges}
 
 /**
  * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte slots. It also

@@ -8,13 +8,13 @@ import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
   MemoryUse, OffHeap, Record, RowSizes, SlotHash, StoreMemory
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{
   Generation, InconsistentStateException, MemTable, RecentVersions
 }
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.DeltaWriter
 
 // The versions of a store that this executor can read, and the transactions on them. A task's batch is a transaction:
 // `StoreVersions` begins it on a version; it reads single keys, changes them and is committed, whereupon

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.incremental.delta
+package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 import java.io.File
 import java.nio.channels.FileChannel
@@ -15,7 +15,6 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, DeltaMetadata, Reserved, VersionId
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstWriter
 
 /** A delta of more than 2 GiB: too long for one mapping, and for 32-bit offsets of blocks. */
 object LargeDelta {
