@@ -115,6 +115,39 @@ def test_clean_ups_delete_nothing_meanwhile(tmp_path, monkeypatch):
     assert rows(target) == expected("flights", 2)
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_copy_has_the_logs_that_the_query_removes_meanwhile(tmp_path, monkeypatch, begun):
+    """Spark keeps the entries of 100 batches, which may take less time than the copy of a large store."""
+    source, target = checkpoint("flights", tmp_path), tmp_path / "target"
+    if not begun:
+        (source / f"offsets/{VERSIONS[-1]}").unlink()
+    logs = [path for log in ("offsets", "commits") for path in (source / log).glob("[0-9]*")]
+    texts = {path.relative_to(source): path.read_bytes() for path in logs}
+    copy_store = copying._copy_store
+
+    def after_many_batches(pin, *rest):
+        for path in logs:
+            if path.exists():
+                path.rename(path.with_name(str(int(path.name) + 100)))
+        return copy_store(pin, *rest)
+
+    monkeypatch.setattr(copying, "_copy_store", after_many_batches)
+    assert copy(str(source), str(target)).version == VERSIONS[-1]
+    assert rows(str(target)) == expected("flights", VERSIONS[-1])
+    found = [path for log in ("offsets", "commits") for path in (target / log).glob("[0-9]*")]
+    assert {path.relative_to(target): path.read_bytes() for path in found} == texts
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_a_checkpoint_whose_last_entries_are_gone_is_not_copied(tmp_path, monkeypatch, log):
+    source, target = checkpoint("flights", tmp_path), tmp_path / "target"
+    monkeypatch.setattr(Query, "newest_batch", lambda self: self.logs.newest_committed() - 1)
+    (source / log / str(VERSIONS[-1] - 2)).unlink()
+    with pytest.raises(MissingError, match=rf"{log}/{VERSIONS[-1] - 2}' is missing, .* try again"):
+        copy(str(source), str(target))
+    assert not target.exists()
+
+
 def test_a_copy_compares_the_sizes_of_files_that_were_there(tmp_path):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     copy(source, target)

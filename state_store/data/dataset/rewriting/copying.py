@@ -121,6 +121,8 @@ def copy(
     batch = query.newest_batch()
     versions = query.committed()
     keys = query.stores()
+    source = open_storage(query.location)
+    entries = log_entries(source, batch, runtime=runtime)
 
     def pin(key: StoreKey) -> PinnedVersion:
         return PinnedVersion(key, query.storage(key), batch + 1, versions[key], runtime=runtime)
@@ -147,10 +149,9 @@ def copy(
             return copied
 
         copies = tasks.run(copy_one, keys, at_once=1, meter=meter)
-        source = open_storage(query.location)
         for operator in query.operators:
             copy_operator(source, storage, operator)
-        copy_logs(source, storage, batch, runtime=runtime)
+        copy_logs(source, storage, batch, entries=entries, runtime=runtime)
     return Copied(
         batch + 1,
         sum(copied.files for copied in copies),
@@ -255,11 +256,49 @@ def copy_operator(
             _copy(source, target, path, _same)
 
 
+def log_entries(source: Storage, batch: int, *, runtime: Runtime) -> dict[str, bytes]:
+    """Return the entries of Spark's logs up to a committed batch by path, and the offsets of the next batch.
+
+    A query that runs removes them: it keeps those of 100 batches, which may take less time than a copy.
+
+    Args:
+        source: the checkpoint.
+        batch: the batch.
+        runtime: threads: a log has as many entries as versions are retained.
+
+    Raises:
+        MissingError: the query has removed the entries of the batch.
+    """
+
+    def entry(path: str) -> bytes | None:
+        try:
+            return source.read(path)
+        except MissingError as error:
+            if path not in last:
+                return None
+            raise MissingError(
+                f"'{source.location}/{path}' is missing, without which no query goes on from batch {batch}: "
+                "if this one runs, it has removed it meanwhile; try again",
+                file=f"{source.location}/{path}",
+            ) from error
+
+    last = (f"offsets/{batch}", f"commits/{batch}")
+    numbers = [number for number in _batches(source, "offsets") if number <= batch + 1 and number != batch]
+    paths = [
+        *(f"offsets/{number}" for number in numbers),
+        *(f"commits/{number}" for number in _batches(source, "commits") if number < batch),
+        *last,
+    ]
+    texts = zip(paths, parallel(_THREADS, entry, paths, runtime=runtime), strict=True)
+    return {path: text for path, text in texts if text is not None}
+
+
 def copy_logs(
     source: Storage,
     target: Storage,
     batch: int,
     *,
+    entries: Mapping[str, bytes] | None = None,
     conf: Mapping[str, str] | None = None,
     ids: Mapping[str, Any] | None = None,
     checkpoint_format: int | None = None,
@@ -274,6 +313,7 @@ def copy_logs(
         source: the checkpoint.
         target: the new checkpoint.
         batch: the batch.
+        entries: what `log_entries` returned; None: they are read now, of a query that has stopped.
         conf: new values of the pinned configuration.
         ids: new ids of the batch's versions.
         checkpoint_format: the format of the commit log in the target. It has no ids of other versions, and
@@ -305,16 +345,18 @@ def copy_logs(
             file=f"{source.location}/metadata",
         )
     _copy(source, target, "metadata", _same)
-    entries: list[tuple[str, Callable[[bytes], bytes]]] = [
-        *((f"offsets/{number}", of_offsets) for number in _batches(source, "offsets") if number <= batch + 1),
-        *(
-            (f"commits/{number}", partial(of_commit, number))
-            for number in _batches(source, "commits")
-            if number < batch
-        ),
-    ]
-    parallel(_THREADS, lambda entry: _copy(source, target, *entry), entries, runtime=runtime)
-    _copy(source, target, f"commits/{batch}", partial(of_commit, batch))
+    if entries is None:
+        entries = log_entries(source, batch, runtime=runtime)
+    *others, last = entries.items()
+
+    def write(entry: tuple[str, bytes]) -> None:
+        path, text = entry
+        log, _, number = path.partition("/")
+        with suppress(ConflictError):
+            target.write(path, of_offsets(text) if log == "offsets" else of_commit(int(number), text))
+
+    parallel(_THREADS, write, others, runtime=runtime)
+    write(last)
 
 
 def _batches(storage: Storage, log: str) -> list[int]:
