@@ -363,14 +363,10 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
         path.append(names[current])
         current = names[current].builds_on
     deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in reversed(path)]
-    directory = context.workspace.new_base(request.version.number)
-    try:
+    with context.workspace.new_base(request.version.number) as directory:
         delta_files = wanted_deltas(deltas, directory)
         context.fetch(delta_files)
         context.verify(delta_files)
-    except BaseException:
-        store.head.release(directory)
-        raise
     files = [LooseDelta(delta.name.version_id, directory / delta.name.name) for delta in deltas]
     return DeltaFiles(directory, files)
 

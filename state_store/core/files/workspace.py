@@ -60,9 +60,15 @@ class Workspace:
             if path not in held:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def new_base(self, version: int) -> Path:
-        """Make a directory for the database of `version`; the caller removes it."""
-        return self._new(f"base-{version}")
+    @contextlib.contextmanager
+    def new_base(self, version: int) -> Iterator[Path]:
+        """Make a directory for the database of `version`. It is removed if the body fails."""
+        directory = self._new(f"base-{version}")
+        try:
+            yield directory
+        except BaseException:
+            discard(directory)
+            raise
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:

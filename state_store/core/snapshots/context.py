@@ -177,7 +177,7 @@ def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
     ]
 
 
-def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
+def wanted_deltas(deltas: Sequence[ChainDelta], directory: Path) -> list[Wanted]:
     """Return the deltas, under their names in checkpoint storage below `directory`."""
     return [
         Wanted(
@@ -201,7 +201,9 @@ def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
     }
 
 
-def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
+def ingest_deltas(
+    database: Database, deltas: Sequence[ChainDelta], directory: Path
+) -> dict[str, DatabaseFile]:
     """Ingest the deltas in `directory`, named as in storage; return their files in the database by name."""
     paths = [directory / delta.name.name for delta in deltas]
     sizes = [path.stat().st_size for path in paths]

@@ -48,7 +48,6 @@ from state_store.core.engine.database import (
 )
 from state_store.core.files.sparse import identity_bytes
 from state_store.core.files.transfer import sha256_of, sha256_of_end
-from state_store.core.files.workspace import discard
 from state_store.core.snapshots.context import (
     DatabaseFile,
     LocalDatabase,
@@ -112,50 +111,35 @@ def merge(
         BusyError: The deadline of the context passed.
         StorageError: The disk fails.
     """
-    directory = context.workspace.new_base(version.number)
-    try:
-        return _merge(context, base, list(deltas), version, kind, directory)
-    except BaseException:
-        discard(directory)
-        raise
-
-
-def _merge(
-    context: StoreContext,
-    base: LocalDatabase,
-    deltas: list[ChainDelta],
-    version: VersionId,
-    kind: str,
-    directory: Path,
-) -> Merged:
     clock = Laps(context.runtime.monotonic_s)
-    link_database(base, directory)
-    clock.lap("link_ms")
-    with context.workspace.scratch() as scratch:
-        wanted_files = wanted_deltas(deltas, scratch)
-        context.fetch(wanted_files)
-        context.deadline.check()
-        context.verify(wanted_files)
-        clock.lap("fetch_ms")
-        size_bytes = base.size_bytes + sum(delta.size_bytes for delta in deltas)
-        with Database(directory, context.settings.for_store(size_bytes)) as database:
-            check_files(database, base.files)
-            known_files = {**base.files, **ingest_deltas(database, deltas, scratch)}
-            clock.lap("ingest_ms")
-            _compact(database, kind, lambda: context.deadline.passed)
-            files = describe(database, known_files, version)
-            keys, families = check_version(
-                database, version, deltas[-1].name if deltas else None, context.storage
+    with context.workspace.new_base(version.number) as directory:
+        link_database(base, directory)
+        clock.lap("link_ms")
+        with context.workspace.scratch() as scratch:
+            wanted_files = wanted_deltas(deltas, scratch)
+            context.fetch(wanted_files)
+            context.deadline.check()
+            context.verify(wanted_files)
+            clock.lap("fetch_ms")
+            size_bytes = base.size_bytes + sum(delta.size_bytes for delta in deltas)
+            with Database(directory, context.settings.for_store(size_bytes)) as database:
+                check_files(database, base.files)
+                known_files = {**base.files, **ingest_deltas(database, deltas, scratch)}
+                clock.lap("ingest_ms")
+                _compact(database, kind, lambda: context.deadline.passed)
+                files = describe(database, known_files, version)
+                keys, families = check_version(
+                    database, version, deltas[-1].name if deltas else None, context.storage
+                )
+                if kind == FULL:
+                    check_rows(database, version, keys, context.storage)
+        if kind == FULL and not files.keys().isdisjoint(known_files):
+            raise InternalError(
+                f"a full merge of version {version} kept older files: {sorted(files.keys() & known_files)}"
             )
-            if kind == FULL:
-                check_rows(database, version, keys, context.storage)
-    if kind == FULL and not files.keys().isdisjoint(known_files):
-        raise InternalError(
-            f"a full merge of version {version} kept older files: {sorted(files.keys() & known_files)}"
-        )
-    tidy(directory, set(files))
-    clock.lap("compact_ms")
-    return Merged(LocalDatabase(directory, version, files, keys, families, base.snapshot), clock.phases)
+        tidy(directory, set(files))
+        clock.lap("compact_ms")
+        return Merged(LocalDatabase(directory, version, files, keys, families, base.snapshot), clock.phases)
 
 
 def link_database(base: LocalDatabase, directory: Path) -> None:

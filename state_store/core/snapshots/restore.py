@@ -41,7 +41,7 @@ from state_store.core.deletion.lease import read_archive, read_listing
 from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.transfer import MAX_AT_ONCE, Background, Fetched, Wanted, parallel, verify_stored
-from state_store.core.files.workspace import discard, make_private
+from state_store.core.files.workspace import make_private
 from state_store.core.planning.cost import RestoreWork
 from state_store.core.snapshots.context import (
     LocalDatabase,
@@ -289,13 +289,11 @@ def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRu
     """
     with run.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
-    with _full_manifest(context, listing, archive.manifest if archive else None) as full:
-        directory = context.workspace.new_base(plan.version.number)
-        try:
-            return Restoration(context, plan, listing, archive, directory, run, full).make()
-        except BaseException:
-            discard(directory)
-            raise
+    with (
+        _full_manifest(context, listing, archive.manifest if archive else None) as full,
+        context.workspace.new_base(plan.version.number) as directory,
+    ):
+        return Restoration(context, plan, listing, archive, directory, run, full).make()
 
 
 @contextmanager

@@ -68,7 +68,6 @@ from state_store.core.files.sparse import (
     punch_hole,
 )
 from state_store.core.files.transfer import MAX_AT_ONCE, difference, parallel, sha256_of, verify_stored
-from state_store.core.files.workspace import discard
 from state_store.core.runtime import Runtime
 from state_store.core.snapshots.context import (
     DatabaseFile,
@@ -452,25 +451,20 @@ def publish_rows(
     """
     clock_s = context.runtime.monotonic_s
     start = clock_s()
-    directory = context.workspace.new_base(version.number)
-    tables = StoredTables(context, directory, lease, version.number, table_bytes)
-    try:
-        with lease:
-            try:
-                with source as (rows, keys, families, before):
-                    tables.write(rows)
-                files = tables.taken_in(version, keys)
-                context.deadline.check()
-            except BaseException:
-                take_back(context.storage, tables.announced)
-                raise
-            # From here on the archive may be in storage, whatever fails: the tables stay.
-            merged_ms = (clock_s() - start) * 1000
-            base = LocalDatabase(directory, version, files, keys, families, before)
-            published = publish_written(context, base, lease, overwrite=overwrite, cause=cause)
-    except BaseException:
-        discard(directory)
-        raise
+    with context.workspace.new_base(version.number) as directory, lease:
+        tables = StoredTables(context, directory, lease, version.number, table_bytes)
+        try:
+            with source as (rows, keys, families, before):
+                tables.write(rows)
+            files = tables.taken_in(version, keys)
+            context.deadline.check()
+        except BaseException:
+            take_back(context.storage, tables.announced)
+            raise
+        # From here on the archive may be in storage, whatever fails: the tables stay.
+        merged_ms = (clock_s() - start) * 1000
+        base = LocalDatabase(directory, version, files, keys, families, before)
+        published = publish_written(context, base, lease, overwrite=overwrite, cause=cause)
     phases = {"fetch_ms": 0.0, "ingest_ms": 0.0, "compact_ms": merged_ms - tables.upload_ms}
     return replace(published, phases={**phases, "checksum_ms": 0.0, "upload_ms": tables.upload_ms})
 

@@ -25,7 +25,8 @@ def test_directories_are_open_to_their_owner_alone(tmp_path: Path) -> None:
     try:
         workspace = Workspace(tmp_path / "agent" / "store")
         workspace.open()
-        workspace.new_base(1)
+        with workspace.new_base(1):
+            pass
         keep(LocalCache(tmp_path / "kept", 100), "store", "delta/a", tmp_path)
     finally:
         os.umask(before)
@@ -34,12 +35,23 @@ def test_directories_are_open_to_their_owner_alone(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
 
 
+def test_a_base_stays_unless_its_making_fails(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    with workspace.new_base(1) as base:
+        (base / "file").write_bytes(b"x")
+    with pytest.raises(KeyboardInterrupt), workspace.new_base(2) as failed:
+        (failed / "file").write_bytes(b"x")
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == [base.name]
+
+
 def test_a_base_is_removed_though_a_thread_makes_files_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Let the thread make a file whenever the directory is empty and about to go."""
     workspace = Workspace(tmp_path)
-    base = workspace.new_base(1)
+    with workspace.new_base(1) as base:
+        pass
     refused: list[str] = []
     remove = os.rmdir
 

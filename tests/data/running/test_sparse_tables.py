@@ -77,7 +77,8 @@ class Store:
         workspace.open()
         cache = LocalCache(directory / "cache", 0).store("x")
         context = StoreContext(self.storage, cache, workspace, READING)
-        return SparseTables(context, self.tables, workspace.new_base(4))
+        with workspace.new_base(4) as base:
+            return SparseTables(context, self.tables, base)
 
     def path(self, number: int) -> Path:
         return self.root / "store" / self.tables[number].path

@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "a full merge from storage to storage is published after its time",
         f"{_SNAPSHOTS}/streamed_merge.py",
-        "keys)\n                context.deadline.check()\n",
+        "keys)\n            context.deadline.check()\n",
         "keys)\n",
         _STREAMED,
     ),

@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, Slots, StoreMemory}
 
-// The parts of an SST that lead to its data blocks: footer and properties first, then the index and the filter, each read
+// The parts of an SST that lead to its data blocks: footer and properties first, then the index and the filter, read
 // and built.
 
 /**
