@@ -113,8 +113,15 @@ MUTANTS = [
     Mutant(
         "the last commit may be in a copy before entries of Spark's logs",
         f"{REWRITING}/copying.py",
-        "            if number < batch\n",
-        "            if number <= batch\n",
+        "    parallel(_THREADS, write, others, runtime=runtime)\n    write(last)\n",
+        "    parallel(_THREADS, write, [last, *others], runtime=runtime)\n",
+        ("tests/data/dataset/test_copying.py",),
+    ),
+    Mutant(
+        "a copy reads Spark's logs when its stores are there",
+        f"{REWRITING}/copying.py",
+        "        copy_logs(source, storage, batch, entries=entries, runtime=runtime)\n",
+        "        copy_logs(source, storage, batch, runtime=runtime)\n",
         ("tests/data/dataset/test_copying.py",),
     ),
     Mutant(
