@@ -57,7 +57,7 @@ class MergeRequest:
 
 @dataclass(frozen=True)
 class MergedStore(JsonObject):
-    """A merge that was made. Counts of files and bytes are those of its snapshot, 0 for kind `ingest`.
+    """A merge that was made. Counts of files and bytes are those of its snapshot; kind `ingest` has none.
 
     Its version has `new_bytes` now, and had `new_bytes_before`: those of its delta, or of an older snapshot;
     the two are equal if the agent does not know that.
@@ -67,44 +67,14 @@ class MergedStore(JsonObject):
     reason: str
     base: OfferedBase
     took_ms: float
-    shared_files: int
-    new_files: int
-    own_files: int
-    uploaded_bytes: int
-    new_bytes: int
-    new_bytes_before: int
     chain: Chain
     phases: Mapping[str, float]
-
-    @classmethod
-    def of(
-        cls,
-        kind: str,
-        reason: str,
-        offered: OfferedBase,
-        published: Published | None,
-        *,
-        new_bytes_before: int | None = None,
-        took_ms: float,
-        chain: Chain,
-        phases: Mapping[str, float],
-    ) -> MergedStore:
-        """Return the answer for a merge that made a base; `published` is None for kind `ingest`."""
-        new_bytes = (published.manifest.new_bytes or new_bytes_before or 0) if published else 0
-        return cls(
-            kind=kind,
-            reason=reason,
-            base=offered,
-            took_ms=took_ms,
-            shared_files=published.shared_files if published else 0,
-            new_files=published.new_files if published else 0,
-            own_files=published.own_files if published else 0,
-            uploaded_bytes=published.uploaded_bytes if published else 0,
-            new_bytes=new_bytes,
-            new_bytes_before=new_bytes if published is None or new_bytes_before is None else new_bytes_before,
-            chain=chain,
-            phases=phases,
-        )
+    shared_files: int = 0
+    new_files: int = 0
+    own_files: int = 0
+    uploaded_bytes: int = 0
+    new_bytes: int = 0
+    new_bytes_before: int = 0
 
 
 @json_names(why="skipped")
@@ -449,27 +419,29 @@ class _StoreMerge:
         new_bytes_before: int | None = None,
     ) -> MergedStore:
         """Log the merge, and return it as its event has it."""
-        request, kind = self._request, INGEST
-        if published is not None:
-            kind = published.manifest.kind
+        reason, counts = self._request.reason, ""
         took_ms = (self._context.runtime.monotonic_s() - self._start_s) * 1000
-        text = f"merged version {request.version} ({request.reason}): {kind}, "
+        made = MergedStore(INGEST, reason, offered, took_ms, chain, phases)
         if published is not None:
-            text += (
-                f"{published.shared_files} files shared, {published.new_files} new, "
-                f"{published.uploaded_bytes} bytes uploaded, "
+            new_bytes = published.manifest.new_bytes or new_bytes_before or 0
+            made = replace(
+                made,
+                kind=published.manifest.kind,
+                shared_files=published.shared_files,
+                new_files=published.new_files,
+                own_files=published.own_files,
+                uploaded_bytes=published.uploaded_bytes,
+                new_bytes=new_bytes,
+                new_bytes_before=new_bytes if new_bytes_before is None else new_bytes_before,
             )
-        self._store.log.info(f"{text}{took_ms:.0f} ms")
-        return MergedStore.of(
-            kind,
-            request.reason,
-            offered,
-            published,
-            new_bytes_before=new_bytes_before,
-            took_ms=took_ms,
-            chain=chain,
-            phases=phases,
+            counts = (
+                f"{made.shared_files} files shared, {made.new_files} new, "
+                f"{made.uploaded_bytes} bytes uploaded, "
+            )
+        self._store.log.info(
+            f"merged version {self._request.version} ({reason}): {made.kind}, {counts}{took_ms:.0f} ms"
         )
+        return made
 
     def _warn(self, warnings: Iterable[str]) -> None:
         for warning in warnings:
