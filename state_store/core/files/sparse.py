@@ -163,32 +163,19 @@ def metadata_bytes(end: bytes) -> int | None:
     Returns:
         The bytes; more than were given if more are needed; None if these do not tell.
     """
-    try:
-        positions = _positions(end)
-    except (IndexError, ValueError):
-        return None
+    positions = _positions(end)
     return None if positions is None else max(positions.values())
 
 
 def other_bytes(end: bytes) -> int | None:
     """Return the bytes of a file that are not its data, from its last bytes; None if these do not tell."""
-    try:
-        positions = _positions(end, every=True)
-    except (IndexError, ValueError):
-        return None
+    positions = _positions(end, every=True)
     return None if positions is None else max(positions.values())
 
 
 def identity_bytes(path: Path) -> int | None:
     """Return the bytes that the end of a file has; None if that cannot be found out."""
     data = read_end(path, _MAX_BYTES)[1]
-    try:
-        return _identity_bytes(data)
-    except (IndexError, ValueError):
-        return None
-
-
-def _identity_bytes(data: bytes) -> int | None:
     positions = _positions(data)
     size = None if positions is None else positions[PROPERTIES]
     return size if size is not None and size <= len(data) else None
@@ -204,18 +191,21 @@ def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
         every: Include the metadata that RocksDB does not use.
 
     Returns:
-        The distances by name; None without properties.
+        The distances by name; None without properties, or if the bytes are not the end of an SST.
     """
-    footer = footer_of(data)
-    if footer is None:
+    try:
+        footer = footer_of(data)
+        if footer is None:
+            return None
+        start = len(data) - FOOTER_BYTES - TRAILER_BYTES - footer.metaindex.size
+        if start < 0:
+            return None
+        offsets = {b"index": footer.index_block.offset}
+        for name, value in entries_of(data[start : start + footer.metaindex.size]):
+            if every or name == PROPERTIES or name.startswith(_FILTER):
+                offsets[name] = handle_at(value, 0)[0].offset
+    except (IndexError, ValueError):
         return None
-    start = len(data) - FOOTER_BYTES - TRAILER_BYTES - footer.metaindex.size
-    if start < 0:
-        return None
-    offsets = {b"index": footer.index_block.offset}
-    for name, value in entries_of(data[start : start + footer.metaindex.size]):
-        if every or name == PROPERTIES or name.startswith(_FILTER):
-            offsets[name] = handle_at(value, 0)[0].offset
     metaindex_at = footer.metaindex.offset
     if PROPERTIES not in offsets or any(offset >= metaindex_at for offset in offsets.values()):
         return None
