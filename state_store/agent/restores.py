@@ -20,7 +20,7 @@ from state_store.agent.open_store import Ages, OpenStore, SeenAttempts, learn_ag
 from state_store.core.checkpoint.lineage import ChainDelta, Lineages, Listing
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily
-from state_store.core.codec import INLINE, JsonObject, fields_to_json, json_names
+from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.lease import read_listing
 from state_store.core.planning.cost import RestoreWork
 from state_store.core.settings.options import FILES
@@ -103,7 +103,7 @@ class RestoredStore(JsonObject):
 
     offered: OfferedBase
     attempts: SeenAttempts
-    column_families: Mapping[str, Any]
+    column_families: Mapping[str, ColumnFamily]
     bytes: int
     files: int
     snapshot_version: int | None
@@ -123,7 +123,7 @@ class RestoredStore(JsonObject):
         return cls(
             offered=OfferedBase.of(restored.version, restored, paging),
             attempts=SeenAttempts(restored.version.number, restored.seen),
-            column_families=_encoded(base.column_families),
+            column_families=base.column_families,
             bytes=base.size_bytes + sum(delta.size_bytes for delta in restored.deltas),
             files=len(base.files) + len(restored.deltas),
             snapshot_version=chain.snapshot.version if chain.snapshot else None,
@@ -136,10 +136,6 @@ class RestoredStore(JsonObject):
             ages=ages,
             warnings=restored.warnings,
         )
-
-
-def _encoded(families: Mapping[str, ColumnFamily]) -> Mapping[str, Any]:
-    return {name: fields_to_json(family) for name, family in families.items()}
 
 
 def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
