@@ -34,7 +34,7 @@ from state_store.core.checkpoint.lineage import (
     Plan,
     describe_restorable,
 )
-from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import read_archive, read_listing
@@ -223,7 +223,7 @@ def _restore_listed(
             restored = assemble(context, plan, listing, run)
             return replace(restored, seen=listing.attempts.after(version.number))
         except (DamagedError, MissingError) as error:
-            if plan.snapshot is None or start is not None or _is_delta_at_fault(error, plan):
+            if plan.snapshot is None or start is not None or _deltas_at_fault(error, plan):
                 raise _unrestorable(error, listing, snapshots, plan) from error
             run.warnings.append(f"snapshot '{plan.snapshot.path}' is not used: {error.message}")
             snapshots.discard(plan.snapshot)
@@ -258,15 +258,15 @@ def _plan(
         raise type(failure)(message, file=failure.file) from error  # type: ignore[call-arg]
 
 
-def _is_delta_at_fault(error: StateStoreError, plan: Plan) -> bool:
-    return any(error.file and error.file.endswith(delta.path) for delta in plan.deltas)
+def _deltas_at_fault(error: StateStoreError, plan: Plan) -> set[DeltaName]:
+    return {delta for delta in plan.deltas if error.file and error.file.endswith(delta.path)}
 
 
 def _unrestorable(
     error: DamagedError | MissingError, listing: Listing, snapshots: set[SnapshotName], plan: Plan
 ) -> StateStoreError:
     """Return the same error, with the versions that can be restored without the file that it names."""
-    bad = {delta for delta in plan.deltas if error.file and error.file.endswith(delta.path)}
+    bad = _deltas_at_fault(error, plan)
     bad_snapshots = {plan.snapshot} if plan.snapshot and not bad else set()
     restorable = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
     message = f"version {plan.version} cannot be restored: {error.message}; {describe_restorable(restorable)}"
