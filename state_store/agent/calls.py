@@ -123,19 +123,11 @@ DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
 # ---- the socket -----------------------------------------------------------------------------------------
 
 
-class Operations(Protocol):
-    """Operations that serve the calls (`agent.calls.Calls`)."""
-
-    def handle(self, request: dict[str, Any]) -> JsonObject: ...
-
-    def undelivered(self, request: dict[str, Any], answer: JsonObject) -> None: ...
-
-
 class Server:
     """A socket that listens at `path` from construction on. `serve` answers calls with `calls` for ever."""
 
     def __init__(
-        self, path: str, token: str, calls: Operations, files: FileConnections, *, runtime: Runtime = SYSTEM
+        self, path: str, token: str, calls: Calls, files: FileConnections, *, runtime: Runtime = SYSTEM
     ) -> None:
         self._path = Path(path)
         self._token = token

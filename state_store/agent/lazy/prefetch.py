@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from logging import LoggerAdapter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from state_store.agent.lazy.local_file import LocalFile
 from state_store.agent.supervision import (
@@ -57,13 +57,6 @@ MAX_VERIFYING = 2
 """Files of a base that are read again at a time, beside the batch that is on all cores."""
 
 
-class JobSource(Protocol):
-    """A prefetch, as the threads see it."""
-
-    def take(self) -> Taken:
-        """Take a job; called under the lock of the threads."""
-
-
 class PrefetchThreads:
     """Threads that take jobs of all prefetches in turn, within a rate. Safe for any thread.
 
@@ -80,11 +73,11 @@ class PrefetchThreads:
         self.bytes_per_s = 0
         self._clock_s = runtime.monotonic_s
         self._workers = WorkerThreads(runtime, self.changed, "prefetch", self._take)
-        self._queue: deque[JobSource] = deque()
+        self._queue: deque[Prefetch] = deque()
         self._limit = 0
         self._free_from_s = 0.0
 
-    def start(self, source: JobSource, threads: int, limit: int) -> bool:
+    def start(self, source: Prefetch, threads: int, limit: int) -> bool:
         """Have the jobs of a prefetch done.
 
         Args:
@@ -102,20 +95,20 @@ class PrefetchThreads:
             self.changed.notify_all()
         return self._workers.ensure(count)
 
-    def queue(self, source: JobSource) -> None:
+    def queue(self, source: Prefetch) -> None:
         """Ask a prefetch for jobs when the others have had their turns. A running thread has to come by."""
         with self.changed:
             if source not in self._queue:
                 self._queue.append(source)
 
-    def prefer(self, source: JobSource) -> None:
+    def prefer(self, source: Prefetch) -> None:
         """Ask a prefetch next, if it is in the queue."""
         with self.changed:
             if source in self._queue:
                 self._queue.remove(source)
                 self._queue.appendleft(source)
 
-    def drop(self, source: JobSource) -> None:
+    def drop(self, source: Prefetch) -> None:
         """Ask a prefetch for no further job."""
         with self.changed:
             if source in self._queue:
@@ -309,7 +302,7 @@ class Prefetch:
     # ---- jobs, taken under the lock ----------------------------------------------------------------------
 
     def take(self) -> Taken:
-        """Take a job (`JobSource`)."""
+        """Take a job; called under the lock of the threads."""
         if self._is_stopped:
             return None
         resting = self._resting_until_s
