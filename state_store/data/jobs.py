@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, c
 
 from state_store import __version__
 from state_store.core.compat import zip
+from state_store.core.files.scratch import task_directory
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime, interruptible
 from state_store.core.storage import Storage
@@ -612,7 +613,8 @@ class _Task(Generic[T, R]):
                     f"{self._version}: install the same on all machines",
                     option="spark",
                 )
-            result = self._done(item, progress)
+            with task_directory():
+                result = self._done(item, progress)
         except (StateStoreError, OSError) as error:
             failure = as_store_error(error)
             if self._is_repeated(failure):

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any
 import quick_java
 
 import state_store
+from state_store.core.files.scratch import task_directory
 from state_store.data import jobs
 from state_store.data.dataset import export
 from state_store.data.dataset.rewriting import copying, store_writer
@@ -163,11 +164,13 @@ class Twice:
             rows = list(item[1])
             items = [(item[0], iter(rows)), (item[0], iter(rows))]
         copy = threading.Thread(target=self._copy, args=(items[1],))
+        jobs.task_directory = nullcontext  # type: ignore[assignment]  # Spark's copies are processes
         copy.start()
         try:
             return self.task(items[0])
         finally:
             copy.join()
+            jobs.task_directory = task_directory
 
     def _copy(self, item: Any) -> None:
         try:
