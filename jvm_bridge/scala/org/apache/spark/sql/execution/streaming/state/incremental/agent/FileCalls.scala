@@ -153,20 +153,32 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     }
 
   /** Returns a reader of ranges of files into memory, which the caller closes. */
-  def rangeReads(): RangeReads = new RangeReads(stored)
+  def rangeReads(): RangeReads = new RangeReads(this)
 
-  private object stored extends StoredFiles {
-    val bulk: BulkTransfers = transfers
-    protected def isObjectStore: Boolean = newFiles.isObjectStore
-    def open(path: String): FSDataInputStream = files.open(new Path(root, path))
+  /** True if several threads can read a stream; None if that is not known yet. */
+  @volatile private var sharing = Option.empty[Boolean]
 
-    def copy(path: String, pieces: IndexedSeq[(Long, Long)])(put: (Int, ByteBuffer, Long) => Unit): Long =
-      untilUnchanged {
-        Using.resource(openUntil(new Path(root, path), pieces.last._1 + pieces.last._2)) { in =>
-          FileCalls.copyPieces(in, pieces)(put)
-        }
+  /** Returns true if several threads can read a stream of this storage. */
+  private[agent] def hasSharedStreams: Boolean = sharing.contains(true)
+
+  /** Returns true if it is not known that several threads cannot read a stream. */
+  private[agent] def mayShareStreams: Boolean = !newFiles.isObjectStore && !sharing.contains(false)
+
+  private[agent] def noteShared(isShared: Boolean): Unit = sharing = Some(isShared)
+
+  /** Bytes that downloads in the background bring in a second; None if that is not known. */
+  private[agent] def bulkBytesPerSecond: Option[Long] = transfers.bytesPerSecond
+
+  /** Opens a file by its path below the root. */
+  private[agent] def open(path: String): FSDataInputStream = files.open(new Path(root, path))
+
+  /** Reads pieces of a file, by its path below the root, with one request, as [[FileCalls.copyPieces]] does. */
+  private[agent] def copy(path: String, pieces: IndexedSeq[(Long, Long)])(put: (Int, ByteBuffer, Long) => Unit): Long =
+    untilUnchanged {
+      Using.resource(openUntil(new Path(root, path), pieces.last._1 + pieces.last._2)) { in =>
+        FileCalls.copyPieces(in, pieces)(put)
       }
-  }
+    }
 
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
     val offset = arguments.path("offset").asLong(0)
@@ -204,32 +216,6 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
         newFiles.create(path, overwrite)(fill)
     }
   }
-}
-
-/** The files of one store, as [[RangeReads]] opens and reads them. Any number of threads. */
-private[agent] abstract class StoredFiles {
-
-  /** True if several threads can read a stream; None if that is not known yet. */
-  @volatile private var sharing = Option.empty[Boolean]
-
-  protected def isObjectStore: Boolean
-
-  /** Returns true if several threads can read a stream of this storage. */
-  final def hasSharedStreams: Boolean = sharing.contains(true)
-
-  /** Returns true if it is not known that several threads cannot read a stream. */
-  final def mayShareStreams: Boolean = !isObjectStore && !sharing.contains(false)
-
-  final def noteShared(isShared: Boolean): Unit = sharing = Some(isShared)
-
-  /** The downloads of this store in the background. */
-  def bulk: BulkTransfers
-
-  /** Opens a file by its path below the root. */
-  def open(path: String): FSDataInputStream
-
-  /** Reads pieces of a file with one request, as [[FileCalls.copyPieces]] does. */
-  def copy(path: String, pieces: IndexedSeq[(Long, Long)])(put: (Int, ByteBuffer, Long) => Unit): Long
 }
 
 private object FileCalls {
@@ -432,7 +418,7 @@ private[agent] final class BulkTransfers {
   private var bytes = 0L
 
   /** Runs a download, which notes what it copies. */
-  def download[A](body: BulkDownload => A): A = {
+  def download[A](body: Download => A): A = {
     val download = new Download
     download.giveWay()
     begin(downloadNanos())
@@ -440,7 +426,8 @@ private[agent] final class BulkTransfers {
     finally end(downloadNanos())
   }
 
-  private final class Download extends BulkDownload {
+  /** A download in the background, of one file or of a part of it. One thread. */
+  final class Download {
     private var leftNanos = maxWaitNanos
 
     /** True if the bytes that come next were asked for while there was a request to give way to. */
@@ -455,6 +442,10 @@ private[agent] final class BulkTransfers {
       isBeside = urgent > 0
     }
 
+    /**
+     * Notes that some bytes have come. Then waits while there are requests to give way to, but for a second in all in a
+     * download: downloads go on, however many batches there are.
+     */
     def copied(bytes: Long): Unit = {
       noteCopied(if (isBeside) 0 else bytes) // the clock of downloads stood still
       giveWay()
@@ -495,16 +486,6 @@ private[agent] final class BulkTransfers {
       else Option.when(nanos >= leastNanos && bytes >= leastBytes)((bytes.toDouble * SECONDS.toNanos(1) / nanos).toLong)
     }
   }
-}
-
-/** A download in the background, of one file or of a part of it. One thread. */
-private[agent] trait BulkDownload {
-
-  /**
-   * Notes that some bytes have come. Then waits while there are requests to give way to, but for a second in all in a
-   * download: downloads go on, however many batches there are.
-   */
-  def copied(bytes: Long): Unit
 }
 
 private[agent] object BulkTransfers {
@@ -556,10 +537,8 @@ private[agent] object BulkTransfers {
  *
  * If streams of the storage can be read by several threads (HDFS), each file is opened once. Otherwise a stream is opened
  * for each request, which on object stores costs nothing.
- *
- * @param files opens files by their paths below the root, to be read up to an offset
  */
-private[incremental] final class RangeReads private[agent] (files: StoredFiles) extends AutoCloseable {
+private[incremental] final class RangeReads private[agent] (files: FileCalls) extends AutoCloseable {
   import RangeReads._
 
   private val streams = new ConcurrentHashMap[String, FSDataInputStream]
@@ -634,7 +613,7 @@ private[incremental] final class RangeReads private[agent] (files: StoredFiles) 
   }
 
   /** Bytes of whole files that come in a second while nothing is read ahead; None if that is not known. */
-  def bulkBytesPerSecond: Option[Long] = files.bulk.bytesPerSecond
+  def bulkBytesPerSecond: Option[Long] = files.bulkBytesPerSecond
 
   /** Has downloads in the background give way to the body. */
   def first[A](body: => A): A = BulkTransfers.givingWay(body)
