@@ -197,10 +197,10 @@ class SimulatedStore:
         Return what is in storage after it (`kept`, and by reason) and before a clean-up (`stored`), the
         restore of the newest version, bytes that were uploaded, requests by kind in S3's terms, and merges.
         """
-        self._sample, before = Counter(), self._chain
+        sample: Sample = Counter()
+        self._sample, before = sample, self._chain
         self._version += 1
         self._now_ms = round(self._version * self._interval_ms)
-        sample = self._sample
         sample["delta_bytes"] = self._commit()
         if before.version is not None:
             self._merge(before)
