@@ -284,22 +284,24 @@ def test_rows_of_every_type_are_the_same_after_a_shuffle(spark, tmp_path):
 @pytest.mark.tier("more")
 def test_files_are_read_by_several_tasks_a_core(spark, tmp_path):
     """With a task a core the others wait for the one whose core other programs use."""
-    cores = spark.sparkContext.defaultParallelism
+    cores, before = spark.sparkContext.defaultParallelism, spark.conf.get(jobs._FILE_PARTITIONS_NAME, None)
     for part in range(6 * cores):  # each counts 4 MiB for Spark
         pq.write_table(pa.table({"number": range(part, part + 3)}), tmp_path / f"part-{part}.parquet")
-    frame = spark.read.parquet(str(tmp_path))
-    assert frame.rdd.getNumPartitions() <= cores
-    session = jobs.reading_session(spark)
-    batches, schema = jobs._arrow_batches(session.read.parquet(str(tmp_path)), session)
-    assert 3 * cores <= batches.getNumPartitions() <= 6 * cores
-    assert batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).sum() == 18 * cores
-    assert spark.conf.get(jobs._FILE_PARTITIONS_NAME, None) is None
-    spark.conf.set(jobs._FILE_PARTITIONS_NAME, "1")
+    spark.conf.unset(jobs._FILE_PARTITIONS_NAME)
     try:
+        assert spark.read.parquet(str(tmp_path)).rdd.getNumPartitions() <= cores
+        session = jobs.reading_session(spark)
+        frame = session.read.parquet(str(tmp_path))
+        batches, schema = jobs._arrow_batches(frame, jobs.copied_session(session))
+        assert 3 * cores <= batches.getNumPartitions() <= 6 * cores
+        assert batches.map(lambda blob: jobs._batch_of(blob, schema).num_rows).sum() == 18 * cores
+        assert spark.conf.get(jobs._FILE_PARTITIONS_NAME, None) is None
+        spark.conf.set(jobs._FILE_PARTITIONS_NAME, "1")
         few = jobs.reading_session(spark).read.parquet(str(tmp_path))
         assert few.rdd.getNumPartitions() <= cores  # the session says how many
     finally:
-        spark.conf.unset(jobs._FILE_PARTITIONS_NAME)
+        if before is not None:
+            spark.conf.set(jobs._FILE_PARTITIONS_NAME, before)
 
 
 @pytest.mark.tier("more")
