@@ -39,7 +39,7 @@ test-spark:  ## Run the tests that an older Spark has to pass (SPARK=4.0, TESTS=
 	@$(MAKE_ENVIRONMENT) newest $(SPARK)
 	@$$(test -d .venv-$(SPARK) && echo .venv-$(SPARK) || echo .venv)/bin/python -m pytest --tier more $(or $(TESTS),tests/spark)
 
-test-agent:  ## Run the agent's tests alone, with PYTHON, as on executors (Python 3.9 for Spark 4.0)
+test-agent:  ## Run the agent's tests alone, with PYTHON, as on executors
 	@$(MAKE_ENVIRONMENT) agent
 	@python=$$(PYTHON='$(PYTHON)' scripts/find-python); \
 	.venv-agent-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/bin/python -m pytest tests/agent

@@ -6,7 +6,14 @@ Importing this package is cheap: the public names below are loaded when first us
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 10):  # noqa: UP036 (executors may run another Python than that which installed it)
+    raise ImportError(
+        f"incremental-state-store needs Python 3.10 or later, and {sys.executable} is "
+        f"{sys.version.split()[0]}: give the driver and the executors a later one (spark.pyspark.python)"
+    )
 
 if TYPE_CHECKING:
     from state_store.core.settings.options import Options as Options

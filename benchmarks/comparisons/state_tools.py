@@ -44,7 +44,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import state_store
-from state_store.core.compat import zip
 from state_store.data.estimation.estimate import TOOLS, tool_times
 from state_store.data.query import Query
 from state_store.session.build import java

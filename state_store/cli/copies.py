@@ -13,7 +13,6 @@ import click
 
 from state_store.cli import command as declare
 from state_store.cli.output import Meter, print_json, say, size
-from state_store.core.compat import zip
 from state_store.core.settings.option import BYTES
 from state_store.data.dataset.rewriting.beside import is_beside
 from state_store.data.dataset.rewriting.copying import MAX_PARTITIONS, copy

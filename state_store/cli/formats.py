@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -23,7 +23,6 @@ from rich.text import Text
 from state_store.cli import output
 from state_store.cli.command import WholeNumber, json_option
 from state_store.cli.process import visible, visible_json, zone
-from state_store.core.compat import zip
 from state_store.core.runtime import removed_at_end
 from state_store.core.storage.local_disk import remove_unneeded
 from state_store.data.dataset.export import local_path, new_file, writing_file
@@ -48,7 +47,7 @@ GUARDED = "guarded csv"
 """The format of `--format csv --guard-formulas`."""
 
 
-Units = Mapping[str, Union[str, Mapping[str, str]]]
+Units = Mapping[str, str | Mapping[str, str]]
 """Columns with the units that `cell` takes."""
 
 
@@ -206,7 +205,7 @@ def _print_rows_as_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow
         headings.append(output.number_column(field.name) if is_number else output.text_column(field.name))
     columns: list[list[output.Cell]] = [[] for _ in headings]
     for batch in batches:
-        for column, name, values in zip(columns, schema.names, _shown_values(batch)):
+        for column, name, values in zip(columns, schema.names, _shown_values(batch), strict=True):
             column.extend(cells(values, units.get(name)))
     output.print_columns(headings, columns, cut=True)
     return len(columns[0]) if columns else 0
@@ -549,7 +548,7 @@ class RowTexts:
 
         columns = [
             column if is_known_ else _in_python(column)
-            for column, is_known_ in zip(batch.columns, self._is_known)
+            for column, is_known_ in zip(batch.columns, self._is_known, strict=True)
         ]
         self._connection.register(_ROWS, pyarrow.Table.from_arrays(columns, self._names))
         with self._connection.translated():

@@ -218,7 +218,9 @@ def _print_versions(lines: Sequence[histories.Line]) -> None:
         del columns[-1]
     while len(columns) > _MIN_COLUMNS and not output.fits(columns):
         del columns[-1]
-    output.print_table([heading for heading, _ in columns], zip(*(cells for _, cells in columns)))
+    output.print_table(
+        [heading for heading, _ in columns], zip(*(cells for _, cells in columns), strict=True)
+    )
 
 
 def _versions_json(history: histories.Checkpoints) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, TypeVar, Union
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 from rich import filesize, progress
@@ -29,7 +29,7 @@ from state_store.errors import StateStoreError, StorageError
 
 _T = TypeVar("_T")
 
-Cell = Union[str, Text]
+Cell = str | Text
 """A cell of a table: a visible text, or one with a style."""
 
 
@@ -175,7 +175,7 @@ def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]], *
         cut: a text that is too long for the output ends with an ellipsis, instead of going on in the next
             line.
     """
-    columns = [list(column) for column in zip(*(map(_cell, row) for row in rows))]
+    columns = [list(column) for column in zip(*(map(_cell, row) for row in rows), strict=True)]
     print_columns(headings, columns or [[] for _ in headings], cut=cut)
 
 
@@ -186,15 +186,16 @@ def print_columns(headings: Sequence[Heading], columns: Sequence[Sequence[Cell]]
         return
     names = [heading._replace(name=visible(heading.name)) for heading in headings]
     natural = [
-        max(cell_len(heading.name), max(map(_width, column))) for heading, column in zip(names, columns)
+        max(cell_len(heading.name), max(map(_width, column)))
+        for heading, column in zip(names, columns, strict=True)
     ]
     widths = _fitted(names, natural, cut=cut)
     if widths is None:
-        _print_values(names, zip(*columns))
+        _print_values(names, zip(*columns, strict=True))
         return
     rule = ["-" * width for width in widths]
     _print_rows(
-        chain([[Text(heading.name, "bold") for heading in names], rule], zip(*columns)),
+        chain([[Text(heading.name, "bold") for heading in names], rule], zip(*columns, strict=True)),
         widths,
         names,
         cut=cut,
@@ -230,7 +231,7 @@ def _fitted(headings: Sequence[Heading], natural: Sequence[int], *, cut: bool) -
         max(cell_len(heading.name), _CUT_CELL if cut else _FOLDED_CELL)
         if not (heading.is_number or heading.is_whole) and width > (_WHOLE_CELL if cut else _FOLDED_CELL)
         else width
-        for heading, width in zip(headings, natural)
+        for heading, width in zip(headings, natural, strict=True)
     ]
     widths = list(natural)
     room = output().width - _GAP * (len(widths) - 1)
@@ -271,7 +272,7 @@ def _line(
 ) -> str | None:
     """Return a row as a line of plain text; None if it has a style for a terminal, or a text is too long."""
     padded = []
-    for value, width, heading in zip(row, widths, headings):
+    for value, width, heading in zip(row, widths, headings, strict=True):
         if is_terminal and isinstance(value, Text):
             return None
         blanks = width - _width(value)
@@ -287,7 +288,7 @@ def _print_row(
 ) -> None:
     """Print a row: its texts are cut, or go on in the next lines."""
     columns: list[list[Text]] = []
-    for value, width in zip(row, widths):
+    for value, width in zip(row, widths, strict=True):
         if cell_len(value.plain) <= width:
             columns.append([value])
         elif cut:
@@ -298,7 +299,7 @@ def _print_row(
             columns.append(list(value.wrap(console, width, overflow="fold")))
     for number in range(max(map(len, columns))):
         line = Text()
-        for place, (lines, width) in enumerate(zip(columns, widths)):
+        for place, (lines, width) in enumerate(zip(columns, widths, strict=True)):
             text = lines[number] if number < len(lines) else Text()
             blanks = " " * (width - cell_len(text.plain))
             line.append(" " * _GAP if place else "")
@@ -318,7 +319,7 @@ def _print_values(headings: Sequence[Heading], rows: Iterable[Sequence[Cell]]) -
     for number, row in enumerate(rows):
         if number:
             say()
-        for heading, value in zip(headings, row):
+        for heading, value in zip(headings, row, strict=True):
             _print_row(
                 console, (Text(heading.name), _styled(value)), (names, values), value_headings, cut=False
             )

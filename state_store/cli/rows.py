@@ -208,7 +208,10 @@ def _print_history(state: State, versions: Sequence[KeyVersion]) -> None:
         output.text_column("state"),
     )
     states = (_state_cell(state, version) for version in versions)
-    rows = ((at.version, at.version - 1, time, text) for at, time, text in zip(versions, times, states))
+    rows = (
+        (at.version, at.version - 1, time, text)
+        for at, time, text in zip(versions, times, states, strict=True)
+    )
     output.print_table(headings, rows, cut=True)
 
 

@@ -10,7 +10,6 @@ A class whose callers ask for its JSON as a method is a `JsonObject`.
 
 Fields are of type `int`, `float`, `str`, `bool`, `Path`, `Any`, `Literal[...]`, a class of this kind, or
 `tuple[T, ...]`, `Sequence[T]`, `frozenset[T]` and `Mapping[str, T]` of these. `T | None` may stand outermost.
-Their modules have `from __future__ import annotations`.
 `int` is a number from 0 to 2^63 - 1; `Positive` begins at 1 and `Signed` at -2^63.
 
 Encoding and decoding are safe for any thread.
@@ -20,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -41,8 +39,6 @@ Signed = Annotated[int, -(1 << 63)]
 _LARGEST = (1 << 63) - 1
 _REQUIRED: Any = object()
 _NAMES = "__json_names__"
-_OPTIONAL = " | None"
-"""Ends the annotation of an optional field; Python 3.9 cannot evaluate it."""
 
 T = TypeVar("T")
 
@@ -150,41 +146,41 @@ def from_json(cls: type[T], members: Any) -> T:
 def _names(cls: Any) -> tuple[tuple[str, str], ...]:
     """Return the attributes of a class and their names in JSON."""
     renamed: Mapping[str, str] = getattr(cls, _NAMES, {})
-    return tuple((attribute, renamed.get(attribute, attribute)) for attribute, _, _ in _declared(cls))
+    return tuple((attribute, renamed.get(attribute, attribute)) for attribute, _ in _defaults(cls))
 
 
 @functools.cache
 def _fields(cls: Any) -> tuple[_Field, ...]:
-    names = dict(_names(cls))
+    names, annotations = dict(_names(cls)), typing.get_type_hints(cls, include_extras=True)
     fields = []
-    for attribute, annotation, default in _declared(cls):
-        text = getattr(annotation, "__forward_arg__", annotation)  # named tuples wrap the text
-        required = text[: -len(_OPTIONAL)] if text.endswith(_OPTIONAL) else text
-        if default is _REQUIRED and required != text:
+    for attribute, default in _defaults(cls):
+        annotation, is_optional = _without_none(annotations[attribute])
+        if default is _REQUIRED and is_optional:
             default = None
-        fields.append(_Field(attribute, names[attribute], _decoder(_evaluated(cls, required)), default))
+        fields.append(_Field(attribute, names[attribute], _decoder(annotation), default))
     return tuple(fields)
 
 
-def _declared(cls: Any) -> list[tuple[str, Any, Any]]:
-    """Return the name, the annotation and the default of each field."""
+def _defaults(cls: Any) -> list[tuple[str, Any]]:
+    """Return the name and the default of each field."""
     if not dataclasses.is_dataclass(cls):
-        defaults = cls._field_defaults
-        return [(name, cls.__annotations__[name], defaults.get(name, _REQUIRED)) for name in cls._fields]
-    declared = []
+        return [(name, cls._field_defaults.get(name, _REQUIRED)) for name in cls._fields]
+    defaults = []
     for field in dataclasses.fields(cls):
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        declared.append((field.name, field.type, _REQUIRED if default is dataclasses.MISSING else default))
-    return declared
+        defaults.append((field.name, _REQUIRED if default is dataclasses.MISSING else default))
+    return defaults
 
 
-def _evaluated(cls: type, annotation: str) -> Any:
-    names: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        names |= vars(sys.modules[base.__module__])
-    return eval(annotation, names)
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """Return the `T` of `T | None` and True; any other annotation and False."""
+    kinds = typing.get_args(annotation)
+    if type(None) not in kinds:
+        return annotation, False
+    (required,) = (kind for kind in kinds if kind is not type(None))
+    return required, True
 
 
 def _decoder(annotation: Any) -> Callable[[Any, str], Any]:

@@ -33,7 +33,6 @@ from state_store.core.checkpoint.lineage import (
 )
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.core.checkpoint.stored_documents import META_KEY, Cause, ColumnFamily, DeltaMetadata
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease, read_listing
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.core.files.workspace import StoreCache, Workspace

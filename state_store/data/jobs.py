@@ -21,7 +21,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from state_store import __version__
-from state_store.core.compat import zip
 from state_store.core.files.scratch import task_directory
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime, interruptible

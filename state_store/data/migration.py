@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, VersionId
 from state_store.core.deletion.lease import read_listing
@@ -288,7 +288,7 @@ class CopyFailed:
     error: StateStoreError
 
 
-CopyEvent = Union[StoreBegun, RowsCopied, StoreDone, CopyFailed]
+CopyEvent = StoreBegun | RowsCopied | StoreDone | CopyFailed
 
 
 def event_of(fields: Mapping[str, Any]) -> CopyEvent:

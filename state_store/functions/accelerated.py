@@ -38,7 +38,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state_store.core.compat import zip
 from state_store.functions.checking import bounds, parts_of, struct_type
 from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
 from state_store.functions.group_context import (

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state_store.core.compat import zip
 from state_store.functions.group_context import (
     EXISTS,
     GROUP,

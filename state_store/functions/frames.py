@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from state_store.core.compat import zip
 from state_store.functions.checking import Call, bounds, nullable, readable
 from state_store.functions.group_context import (
     GROUP,

@@ -26,6 +26,7 @@ import decimal
 import functools
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import pairwise
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -36,7 +37,6 @@ import pyarrow.compute as pc
 from pyspark.sql import Row, types
 from pyspark.sql.streaming.state import GroupState
 
-from state_store.core.compat import pairwise, zip
 from state_store.functions.checking import Call, bounds, conform, nullable, struct_type
 from state_store.functions.group_context import (
     EXISTS,

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from state_store.core.compat import zip
 from state_store.functions import binding, frames
 from state_store.functions.checking import STATE_EXTRAS, Call, bounds, check, readable, struct_type
 from state_store.functions.group_context import (

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from state_store.core.checkpoint.lineage import describe_restorable
 from state_store.core.checkpoint.names import SnapshotName, VersionId
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import ReadSnapshot, StoreContents
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime

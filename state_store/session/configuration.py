@@ -295,7 +295,7 @@ def _options(text: str) -> Iterator[tuple[str, str]]:
         words = shlex.split(text)
     except ValueError:  # Spark's launcher refuses it
         return
-    for word, following in zip(words, [*words[1:], ""]):
+    for word, following in zip(words, [*words[1:], ""], strict=True):
         option, equals, value = word.partition("=")
         if option.startswith("-"):
             yield option, value if equals else following

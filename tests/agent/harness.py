@@ -27,7 +27,6 @@ from state_store.agent.open_store import OpenStore
 from state_store.core.checkpoint.lineage import AttemptId
 from state_store.core.checkpoint.names import VersionId, parent_of
 from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
-from state_store.core.compat import zip
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.core.files.sparse import INCOMING_PREFIX
 from state_store.core.storage.contract import Entry, Span, Storage

@@ -32,3 +32,15 @@ def test_importing_the_package_loads_none_of_them() -> None:
     shown = "import sys, state_store; print([name for name in sys.modules if 'state_store.' in name])"
     loaded = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
+
+
+def test_an_older_python_is_told_what_it_needs() -> None:
+    """An executor may run another Python than the one that the package was installed with."""
+    code = "import sys; sys.version_info = (3, 9, 18); sys.version = '3.9.18 (main)'; import state_store"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert process.returncode
+    message = process.stderr.strip().splitlines()[-1]
+    assert message.startswith(
+        f"ImportError: incremental-state-store needs Python 3.10 or later, and {sys.executable}"
+    )
+    assert message.endswith("is 3.9.18: give the driver and the executors a later one (spark.pyspark.python)")

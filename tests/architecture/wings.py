@@ -12,10 +12,7 @@ from pathlib import Path
 
 PACKAGE = "state_store"
 
-COMPAT = "state_store.core.compat"
-"""The module that has what Python 3.9 lacks; every wing may import it."""
-
-SHARED = {"errors", COMPAT}
+SHARED = {"errors"}
 """Imported by every wing, as the standard library is."""
 
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
@@ -33,8 +30,6 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 
 def wing_of(module: str) -> str:
     """Return the wing of a module; the package itself and `state_store.errors` are wings of their own."""
-    if module == COMPAT:
-        return COMPAT
     return module.split(".")[1] if "." in module else module
 
 

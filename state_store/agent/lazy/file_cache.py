@@ -33,7 +33,6 @@ from typing import NamedTuple
 
 from state_store.agent.lazy.local_file import WANTED, FileKey, LocalFile, PagedFile, Stretch, uses_of
 from state_store.agent.lazy.prefetch import Prefetch, PrefetchThreads
-from state_store.core.compat import zip
 from state_store.core.files.sparse import (
     PAGE_BYTES,
     HolesUnsupportedError,

@@ -17,7 +17,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Optional
 
 from state_store.core.files.sparse import INCOMING_PREFIX, PAGE_BYTES, SparseFile, data_ranges, metadata_bytes
 from state_store.core.files.transfer import copy_ranges, make_hole, read_end
@@ -27,7 +26,7 @@ from state_store.core.storage.local_disk import remove_unneeded
 Stretch = tuple[int, int]
 """Start and end of bytes of a file."""
 
-Stretches = Optional[Iterable[Stretch]]
+Stretches = Iterable[Stretch] | None
 
 FileKey = tuple[str, str]
 """Location of a store, and the path of a file of it in checkpoint storage."""

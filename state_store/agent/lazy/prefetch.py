@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from logging import LoggerAdapter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any
 
 from state_store.agent.lazy.local_file import LocalFile
 from state_store.agent.supervision import (
@@ -41,7 +41,7 @@ from state_store.errors import DamagedError, MissingError, StateStoreError
 if TYPE_CHECKING:
     from state_store.core.snapshots.context import StoreContext
 
-Taken = Optional[Union[Job, float]]
+Taken = Job | float | None
 """A job; the time, by the monotonic clock, at which to ask again; or None: nothing is to be done."""
 
 Part = tuple[int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar
 
 from state_store.agent.merges.merging import MergedStore
 from state_store.agent.open_store import Ages, Prediction
@@ -57,7 +57,7 @@ class StoreClosed(JsonObject):
     store: int
 
 
-Event = Union[MergeEnded, MergeFailed, StoreClosed]
+Event = MergeEnded | MergeFailed | StoreClosed
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Union
 
 from state_store.agent.merges.events import EventLog, MergeEnded, MergeFailed, StoreClosed
 from state_store.agent.merges.merging import MergedStore, MergeRequest, NotReady, Skipped, merge_store
@@ -62,7 +61,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 IsReady = Callable[[int], bool]
 
-Merge = Callable[[OpenStore, MergeRequest, Deadline], Union[MergedStore, Skipped]]
+Merge = Callable[[OpenStore, MergeRequest, Deadline], MergedStore | Skipped]
 
 # ---- the queue ------------------------------------------------------------------------------------------
 

@@ -42,7 +42,6 @@ from state_store.core.checkpoint.names import (
     version_order,
 )
 from state_store.core.checkpoint.stored_documents import FULL, Manifest, encode
-from state_store.core.compat import zip
 from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError, MissingError
 

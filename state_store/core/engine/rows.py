@@ -18,10 +18,10 @@ import bisect
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from state_store.core.compat import pairwise, zip
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile
 from state_store.core.engine.table import (
     KEY_FOOTER_BYTES,

@@ -24,7 +24,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from state_store.core.compat import zip
 from state_store.core.engine.table import (
     FOOTER_BYTES,
     PROPERTIES,

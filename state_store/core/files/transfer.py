@@ -24,7 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from state_store.core.compat import zip
 from state_store.core.files.workspace import StoreCache
 from state_store.core.runtime import SYSTEM, Running, Runtime
 from state_store.core.storage.contract import Span, Storage

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from state_store.core.compat import zip
 from state_store.errors import OptionError
 
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))

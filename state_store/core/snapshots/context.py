@@ -17,7 +17,6 @@ from typing import TypeVar
 from state_store.core.checkpoint.lineage import ChainDelta
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, Manifest, Tail
-from state_store.core.compat import zip
 from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.transfer import Fetched, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import StoreCache, Workspace

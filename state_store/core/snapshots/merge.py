@@ -36,7 +36,6 @@ from state_store.core.checkpoint.stored_documents import (
     Tail,
     pack,
 )
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import (
     Database,

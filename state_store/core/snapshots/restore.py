@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Optional, Protocol
+from typing import Protocol
 
 from state_store.core.checkpoint.lineage import (
     Chain,
@@ -36,7 +36,6 @@ from state_store.core.checkpoint.lineage import (
 )
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import read_archive, read_listing
 from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
@@ -75,7 +74,7 @@ IsLazy = Callable[[RestoreWork], bool]
 OnTail = Callable[[Path, SparseFile], object]
 """Observer of a restore: receives the directory and the file whose tail is local now. Any thread calls it."""
 
-FullManifest = Callable[[], Optional[Manifest]]
+FullManifest = Callable[[], Manifest | None]
 
 
 class LimitedDisk(Protocol):

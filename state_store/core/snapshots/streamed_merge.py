@@ -48,7 +48,6 @@ from state_store.core.checkpoint.stored_documents import (
     DeltaMetadata,
     Manifest,
 )
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile, TableWriter, tidy
 from state_store.core.engine.table import (

@@ -22,7 +22,6 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Union
 
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
@@ -30,7 +29,7 @@ from state_store.errors import LocalDiskError
 
 _LOG = logging.getLogger(__name__)
 
-StrPath = Union[str, os.PathLike[str]]
+StrPath = str | os.PathLike[str]
 
 _WITHOUT_LINKS: set[int] = set()
 

@@ -19,7 +19,6 @@ from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.registry import REASONS, Registry, reason_of
 from state_store.core.checkpoint.stored_documents import FULL, Manifest
 from state_store.core.codec import INLINE, OMITTED, JsonObject, fields_to_json, json_names
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import StoreContents
 from state_store.core.storage import Storage
 from state_store.data.dataset.moments import latest, moment_or_unknown, table

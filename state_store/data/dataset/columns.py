@@ -17,9 +17,8 @@ from datetime import date, datetime, time, tzinfo
 from decimal import Decimal
 from numbers import Real
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
-from state_store.core.compat import zip
 from state_store.core.engine.rows import ByteSlices
 from state_store.data.dataset.moments import parse_moment
 from state_store.data.dataset.views import View
@@ -41,7 +40,7 @@ FAMILY_BYTES = 2
 NO_TIMEOUT = -1
 """Spark's number for the time-out of a group without one."""
 
-Encoded = Union[list[bytes], tuple[Any, Any, Any]]
+Encoded = list[bytes] | tuple[Any, Any, Any]
 """Encoded keys or values: a list of them, or one buffer and its parts.
 
 The parts are three numpy arrays: the bytes (uint8), and the start and the length of each row (int64).

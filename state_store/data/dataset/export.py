@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from state_store.core.compat import zip
 from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory, removed_at_end
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local import LocalStorage
@@ -228,7 +227,7 @@ class OnePartition(Protocol):
         """Yield the rows of one partition in batches."""
 
 
-Opened = Callable[[int, Optional[Progress]], AbstractContextManager[OnePartition]]
+Opened = Callable[[int, Progress | None], AbstractContextManager[OnePartition]]
 """Opens a partition: its number, and a receiver of progress."""
 
 

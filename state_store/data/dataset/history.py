@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from state_store.core.compat import zip
 from state_store.core.engine.rows import ByteSlices
 from state_store.core.engine.table import read_records
 from state_store.core.snapshots.context import LocalDatabase

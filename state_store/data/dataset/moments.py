@@ -13,12 +13,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone, tzinfo
-from typing import Union
 
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.errors import OptionError
 
-Moment = Union[datetime, date, str, int, float]
+Moment = datetime | date | str | int | float
 """A moment as callers give it: a `datetime` object, a text for `parse_moment`, or seconds since 1970 UTC."""
 
 UNKNOWN = "unknown"

@@ -31,7 +31,6 @@ from state_store.core.checkpoint.names import (
     is_sst_path,
 )
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import (
     DEFAULT_EXPIRY_MS,
     KeptLease,

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from state_store.core.compat import zip
 from state_store.core.runtime import Closing, ScratchDirectory, interruptible
 from state_store.core.settings.option import BYTES
 from state_store.data.dataset.columns import Columns

@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from state_store.core.compat import zip
 from state_store.core.engine.rows import Page, rows
 from state_store.core.engine.table import read_records
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
@@ -287,7 +286,7 @@ class OpenedPartitions(Protocol):
         """Return what the statistics need of one partition; it is `now_ms` on the driver."""
 
 
-Opened = Callable[[int, Optional[Progress]], AbstractContextManager[OpenedPartitions]]
+Opened = Callable[[int, Progress | None], AbstractContextManager[OpenedPartitions]]
 """Opens a partition: its number, and a receiver of progress."""
 
 

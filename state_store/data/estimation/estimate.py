@@ -20,13 +20,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from state_store.core.checkpoint.lineage import Chain, ChainDelta
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, EMPTY_PARENT, DeltaName, SharedName
 from state_store.core.checkpoint.registry import REASONS, Registry, StoredFile, reason_of
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
-from state_store.core.compat import pairwise
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import SIZE_RATIO_PERCENT, DatabaseSettings
 from state_store.core.files.sparse import end_bytes

@@ -13,13 +13,13 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import DeltaMetadata
-from state_store.core.compat import pairwise, zip
 from state_store.core.engine.database import BLOOM_BITS_PER_KEY, DatabaseSettings
 from state_store.core.engine.table import read_metadata, read_records
 from state_store.core.files.transfer import PART_BYTES
@@ -558,7 +558,7 @@ def _workload(
     if changes is not None:
         changes = changes._replace(removal_bytes=planned.removal_bytes)
     full_runs = [run for run in runs if run[1]]
-    run_bytes, run_keys = (sum(numbers) for numbers in zip(*full_runs)) if full_runs else (0, 0)
+    run_bytes, run_keys = (sum(numbers) for numbers in zip(*full_runs, strict=True)) if full_runs else (0, 0)
     merged = table_size(key_bytes, value_bytes, run_keys / max(1, len(full_runs)))
     return Workload(
         max(1.0, times * keys),

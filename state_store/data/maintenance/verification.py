@@ -24,7 +24,6 @@ from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import FULL, META_KEY, FileEntry
 from state_store.core.codec import INLINE, OMITTED, JsonObject, Mismatch, from_json, json_names
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import Leases, StoreContents
 from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.transfer import Wanted, difference, parallel

@@ -10,12 +10,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Union
 
 from state_store.core.storage.open import without_secret
 from state_store.errors import OptionError
 
-Location = Union[str, "os.PathLike[str]"]
+Location = str | os.PathLike[str]
 """A directory: a path, or a URI that `open_storage` knows."""
 
 MAX_SHOWN_LENGTH = 80

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state_store.core.compat import zip
 from state_store.core.settings.session import pinned_conf
 from state_store.core.storage import Storage
 from state_store.data.query.operators import JavaTexts, Operator, StoreKey, schema_file, text_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage
@@ -51,7 +51,7 @@ class ProgressUpdate:
 
 
 ProgressCallback = Callable[[ProgressUpdate], object]
-ProgressOption = Union[None, bool, ProgressCallback, Progress]
+ProgressOption = bool | ProgressCallback | Progress | None
 """Type of the argument `progress`: nothing, True for a bar, a callback, or an object that counts itself."""
 
 

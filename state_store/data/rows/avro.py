@@ -14,7 +14,6 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.compat import zip
 from state_store.data.rows.decoder import KeyLayout, binary_of, ordered_bytes, ordered_numbers
 from state_store.data.rows.encoder import element_counts, unscaled_numbers
 from state_store.data.rows.types import ENCODING_VERSION

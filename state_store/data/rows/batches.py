@@ -6,16 +6,14 @@ A batch has at least the columns `key` and `value`, of type large_binary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Union
-
-from state_store.core.compat import zip
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow
 
 KEY, VALUE = "key", "value"
 
-Targets = Union[int, Any]
+Targets = int | Any
 """The partition of all rows of a batch, or a numpy array of that of each."""
 
 

@@ -22,7 +22,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.compat import zip
 from state_store.data.rows.types import (
     SMALL_DECIMAL,
     WORD,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.compat import zip
 from state_store.core.engine.rows import copy_slices
 from state_store.data.rows.decoder import KeyLayout, binary_of, ordered_bytes
 from state_store.data.rows.types import (

@@ -28,7 +28,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.compat import zip
 from state_store.core.engine.rows import copy_slices
 from state_store.errors import DamagedError, FormatError
 

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import Row, StructType
 
-from state_store.core.compat import zip
 from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
 from state_store.functions.group_context import exempt_imports, to_arrow_schema
 from state_store.functions.processors.task_state import Channel, RowCodec, Session
@@ -268,9 +267,9 @@ class Batch:
 
     def __init__(self, columns: Sequence[Any], starts: list[int] | None = None) -> None:
         if starts is None:
-            keys = list(zip(*columns))
+            keys = list(zip(*columns, strict=True))
             starts = [0, *(place for place in range(1, len(keys)) if keys[place] != keys[place - 1])]
-        self.keys = list(zip(*([column[start] for start in starts] for column in columns)))
+        self.keys = list(zip(*([column[start] for start in starts] for column in columns), strict=True))
         self.starts = [*starts, len(columns[0])]
 
     def group(self, number: int) -> Iterator[Any]:
@@ -292,7 +291,9 @@ class RowBatch(Batch):
         keys = [batch.column(offset) for offset in key_offsets]
         columns = [
             key.to_pylist() if pa.types.is_nested(key.type) else self._columns[offset]
-            for key, offset in zip(keys, key_offsets)  # a processor may change the lists of a row
+            for key, offset in zip(
+                keys, key_offsets, strict=True
+            )  # a processor may change the lists of a row
         ]
         super().__init__(columns, _starts(keys))
 
@@ -306,7 +307,7 @@ class RowBatch(Batch):
     def group(self, number: int) -> Iterator[Any]:
         start, stop = self.starts[number], self.starts[number + 1]
         columns = [column[start:stop] for column in self._columns]
-        rows = list(map(tuple.__new__, repeat(Row), zip(*columns)))
+        rows = list(map(tuple.__new__, repeat(Row), zip(*columns, strict=True)))
         attributes = map(self._attributes, *columns)
         # `Row.__setattr__` takes three times as long as a row.
         collections.deque(map(object.__setattr__, rows, repeat("__dict__"), attributes), maxlen=0)
@@ -569,7 +570,7 @@ class RowOutput:
         rows, width = self._rows, len(self._names)
         if self._values:
             for start in range(0, len(self._values), width):
-                rows.append(dict(zip(self._names, self._values[start : start + width])))
+                rows.append(dict(zip(self._names, self._values[start : start + width], strict=True)))
             self._values = []
         if type(row) is not Row or not _ARE_SCALARS(map(type, row)):
             row = row.asDict(True)

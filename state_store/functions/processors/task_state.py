@@ -25,8 +25,6 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import types
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 
-from state_store.core.compat import zip
-
 DONE, REFUSED = 0, 1
 
 
@@ -373,7 +371,7 @@ class RowCodec:
             return False
         if self._length == 1:  # most values and keys; a loop takes twice the time
             return self._exact[0](value[0])  # type: ignore[misc]
-        for item, exact in zip(value, self._exact):  # noqa: SIM110 (a generator takes twice the time)
+        for item, exact in zip(value, self._exact, strict=True):  # noqa: SIM110 (a generator takes twice the time)
             if not exact(item):  # type: ignore[misc]
                 return False
         return True

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from state_store.core.compat import zip
 from state_store.functions.checking import (
     Call,
     as_array,
@@ -53,7 +52,9 @@ class RowColumns:
         if not self._types:
             return []
         empty = (None,) * len(self._types)
-        values = list(zip(*(empty if row is None else row for row in rows))) or [()] * len(self._types)
+        values = list(zip(*(empty if row is None else row for row in rows), strict=True)) or [()] * len(
+            self._types
+        )
         return [
             pa.array(column if convert is None else [_call(convert, v) for v in column], type=kind)
             for column, convert, kind in zip(values, self._to_arrow, self._types, strict=True)
@@ -65,7 +66,7 @@ class RowColumns:
             column.to_pylist() if convert is None else [_call(convert, v) for v in column.to_pylist()]
             for column, convert in zip(columns, self._to_python, strict=True)
         ]
-        return list(zip(*values))
+        return list(zip(*values, strict=True))
 
 
 def _call(convert: Convert, value: Any) -> Any:

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state_store.core.compat import zip
 from state_store.functions.checking import Call, output_of, struct_type
 from state_store.functions.frames import pandas_frame, pandas_struct, pandas_table, polars_table
 from state_store.functions.group_context import GROUP, BadResultError, GroupTooLargeError, Header
@@ -409,7 +408,7 @@ class Loop(ProcessorLoop):
         schema = self._query.row_schema
         columns = [
             column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(rows.columns, schema)
+            for column, field in zip(rows.columns, schema, strict=True)
         ]
         return pa.Table.from_arrays([*columns, rows.column(len(columns))], names=rows.column_names)
 
@@ -417,7 +416,7 @@ class Loop(ProcessorLoop):
         """Give what the processor gives for timers that have expired, and delete each after the call."""
         places: dict[Any, int] = {}
         groups = [places.setdefault(self._keys.key(tuple(key)), len(places)) for key, _ in part]
-        first = {group: key for group, (key, _) in reversed(list(zip(groups, part)))}
+        first = {group: key for group, (key, _) in reversed(list(zip(groups, part, strict=True)))}
         keys = self._key_columns.columns([first[group] for group in range(len(places))])
         call = self._begin(keys, timed_out=True)
         timers = pa.Table.from_arrays(

@@ -21,7 +21,6 @@ from state_store.agent.lazy import file_cache
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, tombstone_path
 from state_store.core.checkpoint.stored_documents import pack_tombstone, unpack
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.files import sparse
 from state_store.core.snapshots import restore, streamed_merge

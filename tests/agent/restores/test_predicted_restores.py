@@ -18,7 +18,6 @@ from agent.harness import InProcess, Job
 from state_store.agent import calls
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import prefetch
-from state_store.core.compat import zip
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse, transfer
 from state_store.core.planning import cost

@@ -8,13 +8,13 @@ import socket
 import statistics
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, rows_of
-from state_store.core.compat import pairwise
 from state_store.core.storage import hadoop
 from state_store.core.storage.contract import BoundedStorage, Deadline, Span
 from state_store.core.storage.hadoop import FileConnections, background, read_frame, write_frame

@@ -31,7 +31,6 @@ from types import TracebackType
 from state_store.core.checkpoint.lineage import ChainDelta, Lineages
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import Marker, decode, encode, marker_of
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, KeptLease, ReaderLease, read_listing
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import Running, Runtime

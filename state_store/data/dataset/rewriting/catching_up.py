@@ -31,7 +31,6 @@ from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId, Chain
 from state_store.core.checkpoint.names import EMPTY_PARENT, SharedName, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import META_KEY, Cause, ColumnFamily, DeltaMetadata, Tail
 from state_store.core.codec import Positive, from_json, json_names, to_json
-from state_store.core.compat import zip
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
 from state_store.core.engine.database import Database, tidy, write_delta
 from state_store.core.engine.rows import Page, pages

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY
 from state_store.core.checkpoint.stored_documents import COPY
-from state_store.core.compat import zip
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.storage import Storage, open_storage

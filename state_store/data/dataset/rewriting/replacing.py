@@ -24,7 +24,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.compat import zip
 from state_store.core.engine.rows import ByteSlices
 from state_store.data.dataset.columns import (
     FAMILY_BYTES,

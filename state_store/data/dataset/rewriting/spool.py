@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.compat import zip
 from state_store.data.rows.batches import KEY, Targets, gathered, runs_of, tallied
 
 if TYPE_CHECKING:
