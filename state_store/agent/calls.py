@@ -32,8 +32,14 @@ from state_store.agent.lazy.prefetch import Progress
 from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.local_roots import KEPT, LocalRoots
-from state_store.agent.merges.events import EventLog, Events, EventsRequest
-from state_store.agent.merges.merging import MergedStore, MergeRequest, Skipped
+from state_store.agent.merges.merging import (
+    EventLog,
+    Events,
+    EventsRequest,
+    MergedStore,
+    MergeRequest,
+    Skipped,
+)
 from state_store.agent.merges.scheduler import FullRequest, MergeScheduler, MergeStatus
 from state_store.agent.open_store import (
     Ages,

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from state_store import __version__
-from state_store.core.files.scratch import task_directory
 from state_store.core.files.transfer import parallel
+from state_store.core.files.workspace import task_directory
 from state_store.core.runtime import SYSTEM, Runtime, interruptible
 from state_store.core.storage import Storage
 from state_store.data.query import LISTED_AT_ONCE, Query, StoreKey

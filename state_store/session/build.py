@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -28,7 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store import __version__
-from state_store.core.settings import option_pages
+from state_store.core.checkpoint.names import EMPTY_PARENT
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, INGEST, META_KEY, RESERVED_FAMILY
+from state_store.core.settings.option import BYTE_UNITS, BYTES, DURATION, DURATION_UNITS_MS, PREFIX
+from state_store.core.settings.options import OPTIONS
 from state_store.core.storage.local_disk import remove_unneeded
 from state_store.session import releases
 
@@ -38,6 +42,7 @@ CARRIED = PACKAGE / "session" / "bridge"
 JAR_DIRECTORY = PACKAGE / "jars"
 STAMP = "incremental-state-store.properties"
 AGENT_CODE = "state_store_agent.zip"
+DECLARATIONS_RESOURCE = "incremental-state-store-declarations.json"
 MANIFEST = "META-INF/MANIFEST.MF"
 _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -132,7 +137,7 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
     present_classes = None if force else _classes_of(stamp, jar, JAR_DIRECTORY / jar.name)
     entries = present_classes or _compiled(spark, jars)
     entries |= resources()
-    entries[option_pages.DECLARATIONS_RESOURCE] = option_pages.declarations()
+    entries[DECLARATIONS_RESOURCE] = declarations()
     entries[AGENT_CODE] = _archive(agent_code())
     entries[STAMP] = stamp.text().encode()
     entries[MANIFEST] = b"Manifest-Version: 1.0\n\n"
@@ -202,6 +207,34 @@ def scala_sources(spark: str) -> list[Path]:
 def _numbers(version: str) -> tuple[int, ...]:
     """Return `(4, 3)` for `4.3.0` and for `4.3`."""
     return tuple(int(part) for part in releases.minor_of(version).split("."))
+
+
+def declarations() -> bytes:
+    """Return what both planes share as JSON, for the jar: options, reserved names, kinds of merges.
+
+    The same declarations make the same bytes.
+    """
+    options = {
+        option.name: {
+            "type": option.type.name,
+            "unit": option.unit,
+            "default": option.default,
+            "least": option.type.least,
+            "scope": option.scope,
+            "meaning": option.doc,
+        }
+        for option in OPTIONS
+    }
+    fields = {
+        "prefix": PREFIX,
+        "meta_key": META_KEY.hex(),
+        "reserved_family": RESERVED_FAMILY,
+        "empty_parent": EMPTY_PARENT,
+        "merge_kinds": {"ingest": INGEST, "incremental": INCREMENTAL, "full": FULL},
+        "units": {BYTES.name: BYTE_UNITS, DURATION.name: DURATION_UNITS_MS},
+        "options": options,
+    }
+    return (json.dumps(fields, indent=1) + "\n").encode()
 
 
 def resources() -> dict[str, bytes]:

@@ -15,8 +15,8 @@ import state_store
 def _typed_names(checkout: Path) -> dict[str, str]:
     """The names that `state_store` imports for type checkers, and the modules that they are from."""
     tree = ast.parse((checkout / "state_store" / "__init__.py").read_text(encoding="utf-8"))
-    guard = next(node for node in tree.body if isinstance(node, ast.If))
-    imports = [node for node in guard.body if isinstance(node, ast.ImportFrom)]
+    guards = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for guard in guards for node in guard.body if isinstance(node, ast.ImportFrom)]
     return {str(alias.asname): str(node.module) for node in imports for alias in node.names}
 
 

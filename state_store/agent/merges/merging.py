@@ -1,23 +1,27 @@
 """A merge of a store: from an older base and deltas to a new base and its snapshot.
 
-It is skipped if it has become needless. It starts from the newest base that there is.
+It is skipped if it has become needless. It starts from the newest base that there is. How it ended is an
+event, which the agent keeps until the JVM has acknowledged it (`EventLog`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
-from state_store.agent.open_store import MergeStart, OpenStore
+from state_store.agent.open_store import Ages, MergeStart, OpenStore, Prediction
 from state_store.agent.restores import OfferedBase, always_lazy, restore_lazily
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause, Manifest
-from state_store.core.codec import JsonObject, json_names
+from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.lease import Lease, read_newest_manifest
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.workspace import discard
+from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import changed_texts
 from state_store.core.snapshots.context import LocalDatabase
 from state_store.core.snapshots.merge import (
@@ -37,6 +41,9 @@ from state_store.errors import BusyError, DamagedError, MissingError, StateStore
 
 MAX_REASON_LENGTH = 500
 """Characters of a reason that a manifest keeps."""
+
+MAX_EVENTS = 100_000
+"""Events that nobody fetches are those of a JVM that is gone; the oldest are dropped."""
 
 
 @dataclass(frozen=True)
@@ -421,11 +428,11 @@ class _StoreMerge:
         """Log the merge, and return it as its event has it."""
         reason, counts = self._request.reason, ""
         took_ms = (self._context.runtime.monotonic_s() - self._start_s) * 1000
-        made = MergedStore(INGEST, reason, offered, took_ms, chain, phases)
+        merged = MergedStore(INGEST, reason, offered, took_ms, chain, phases)
         if published is not None:
             new_bytes = published.manifest.new_bytes or new_bytes_before or 0
-            made = replace(
-                made,
+            merged = replace(
+                merged,
                 kind=published.manifest.kind,
                 shared_files=published.shared_files,
                 new_files=published.new_files,
@@ -435,14 +442,121 @@ class _StoreMerge:
                 new_bytes_before=new_bytes if new_bytes_before is None else new_bytes_before,
             )
             counts = (
-                f"{made.shared_files} files shared, {made.new_files} new, "
-                f"{made.uploaded_bytes} bytes uploaded, "
+                f"{merged.shared_files} files shared, {merged.new_files} new, "
+                f"{merged.uploaded_bytes} bytes uploaded, "
             )
         self._store.log.info(
-            f"merged version {self._request.version} ({reason}): {made.kind}, {counts}{took_ms:.0f} ms"
+            f"merged version {self._request.version} ({reason}): {merged.kind}, {counts}{took_ms:.0f} ms"
         )
-        return made
+        return merged
 
     def _warn(self, warnings: Iterable[str]) -> None:
         for warning in warnings:
             self._store.log.warning(warning)
+
+
+# ---- how merges ended: kept for the JVM until it has acknowledged it ---------------------------------------
+
+
+@json_names(restore=INLINE)
+@dataclass(frozen=True)
+class MergeEnded(JsonObject):
+    """Event: a merge of `store` was made; its base is offered, its snapshot published (kind `ingest`: none).
+
+    `restore` is of the chain after it. `failures_in_row` is 0 unless merges of another kind fail.
+    """
+
+    event: ClassVar[str] = "merged"
+
+    store: int
+    merged: MergedStore
+    ages: Ages
+    restore: Prediction
+    failures_in_row: int
+
+
+@dataclass(frozen=True)
+class MergeFailed(JsonObject):
+    """Event: a merge of `store` failed, the `failures_in_row`-th without a success between."""
+
+    event: ClassVar[str] = "merge_failed"
+
+    store: int
+    version: int
+    kind: str
+    reason: str
+    error: StateStoreError
+    failures_in_row: int
+
+
+@dataclass(frozen=True)
+class StoreClosed(JsonObject):
+    """Event: the agent needs the files of a store no more. Its provider was closed before."""
+
+    event: ClassVar[str] = "closed"
+
+    store: int
+
+
+Event = MergeEnded | MergeFailed | StoreClosed
+
+
+@dataclass(frozen=True)
+class EventsRequest:
+    """Request for the events above number `after`, which waits up to `wait_ms` ms for the first."""
+
+    after: int
+    wait_ms: float | None = field(default=None)
+
+
+@dataclass(frozen=True)
+class Events(JsonObject):
+    """Answer to `events`: those after the last one that the JVM has handled, each with its number."""
+
+    events: Sequence[tuple[int, Event]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "events": [
+                {"number": number, "event": event.event, **event.to_json()} for number, event in self.events
+            ]
+        }
+
+
+class EventLog:
+    """The events that the JVM has not yet acknowledged, oldest first. Safe for any thread.
+
+    Events are numbered. The JVM polls with the number of the last that it has handled, so that none is lost
+    when a connection breaks between.
+    """
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._changed = runtime.condition()
+        self._events: deque[tuple[int, Event]] = deque(maxlen=MAX_EVENTS)
+        self._last = 0
+
+    def add(self, event: Event) -> None:
+        """Add an event under the next number, and wake the calls that wait for it."""
+        with self._changed:
+            self._events.append((self._last + 1, event))
+            self._last += 1
+            self._changed.notify_all()
+
+    def after(self, number: int, *, wait_s: float) -> list[tuple[int, Event]]:
+        """Forget the events up to `number`, and return the later ones, each with its number.
+
+        Waits for the first of them, at most `wait_s` seconds, then returns none.
+        """
+        with self._changed:
+            while self._events and self._events[0][0] <= number:
+                self._events.popleft()
+            self._changed.wait_for(lambda: bool(self._events), timeout=wait_s)
+            return list(self._events)
+
+    def forget(self, store: int) -> None:
+        """Drop the events of a store that is closed."""
+        with self._changed:
+            self._events = deque(
+                ((number, event) for number, event in self._events if event.store != store),
+                maxlen=MAX_EVENTS,
+            )

@@ -32,8 +32,17 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from state_store.agent.merges.events import EventLog, MergeEnded, MergeFailed, StoreClosed
-from state_store.agent.merges.merging import MergedStore, MergeRequest, NotReady, Skipped, merge_store
+from state_store.agent.merges.merging import (
+    EventLog,
+    MergedStore,
+    MergeEnded,
+    MergeFailed,
+    MergeRequest,
+    NotReady,
+    Skipped,
+    StoreClosed,
+    merge_store,
+)
 from state_store.agent.open_store import OpenStore, predict
 from state_store.agent.supervision import (
     BackgroundJob,

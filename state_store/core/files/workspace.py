@@ -9,16 +9,23 @@ A `LocalCache` keeps files of checkpoint storage as hard links below one directo
 that is found there is only a candidate: the reader verifies its checksum. A file that a base or a scratch
 directory uses, too, takes no space of its own. Several processes may share one root.
 
-Safe for any thread.
+A task of Spark's has one directory for all of its temporary files (`task_directory`). Spark ends a task that
+it has given up by killing its Python process, which removes nothing: a copy of a slow task, a task of a job
+that was cancelled. So the directory is locked for as long as the process lives, and a task that begins on the
+machine removes those that are not. On a file system without locks they stay.
+
+Workspaces and caches are safe for any thread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -30,6 +37,8 @@ _SEPARATOR = "@"
 
 _LOOKED_AT_ONCE = 8
 """About this many directories are looked at when one has changed."""
+
+TASK_PREFIX = "state-store-task-"
 
 
 # ---- the directories of an open store -------------------------------------------------------------------
@@ -288,3 +297,58 @@ def _files(directory: str) -> list[tuple[int, int, str]]:
                 status = item.stat()
                 entries.append((status.st_ctime_ns, status.st_size, item.path))
     return entries
+
+
+# ---- temporary files of a task ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def task_directory() -> Iterator[None]:
+    """Let this process make its temporary files in a directory that is removed after the body.
+
+    Directories of tasks that were killed are removed before the body. For one thread of a process at a time.
+
+    Raises:
+        OSError: the directory cannot be made.
+    """
+    parent = tempfile.gettempdir()
+    _remove_abandoned(Path(parent))
+    directory, descriptor = _locked_directory(parent)
+    tempfile.tempdir = str(directory)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = parent
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _locked_directory(parent: str) -> tuple[Path, int]:
+    """Make a directory; return it and the descriptor that locks it until it is closed."""
+    while True:
+        directory = Path(tempfile.mkdtemp(prefix=TASK_PREFIX, dir=parent))
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # another task took it for abandoned before it was locked
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_own = directory.exists()
+        except BlockingIOError:
+            is_own = False
+        except OSError:  # there are no locks, so nobody removes it
+            is_own = True
+        if is_own:
+            return directory, descriptor
+        os.close(descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for directory in parent.glob(f"{TASK_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
+            finally:
+                os.close(descriptor)

@@ -22,7 +22,7 @@ from state_store.agent.lazy.local_file import LocalFile
 from state_store.agent.lazy.prefetch import Prefetch, PrefetchThreads
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.merges import scheduler
-from state_store.agent.merges.events import EventLog
+from state_store.agent.merges.merging import EventLog
 from state_store.agent.merges.scheduler import MergeQueue, MergeScheduler
 from state_store.agent.open_store import StoreHead
 from state_store.agent.supervision import WorkerThreads, as_state_store_error

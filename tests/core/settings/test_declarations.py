@@ -11,10 +11,11 @@ import quick_java
 import scala_jars
 
 from state_store.core.checkpoint.stored_documents import META_KEY
-from state_store.core.settings import option_pages, session
+from state_store.core.settings import session
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.options import OPTIONS
 from state_store.errors import OptionError
+from state_store.session import build
 
 PROBE = "org.apache.spark.sql.execution.streaming.state.incremental.settings.SettingsProbe"
 READ_IN_SCALA = {"boolean": "boolean", "size": "bytes", "duration": "durationMs", "integer": "count"}
@@ -54,7 +55,7 @@ def read_in_python(name: str, text: str):
 @pytest.mark.spark
 def test_the_jar_carries_the_declarations_and_the_classes_that_they_name():
     with zipfile.ZipFile(scala_jars.state_store_jar()) as archive:
-        assert archive.read(option_pages.DECLARATIONS_RESOURCE) == option_pages.declarations()
+        assert archive.read(build.DECLARATIONS_RESOURCE) == build.declarations()
         names = set(archive.namelist())
     classes = (session.PROVIDER_CLASS, session.EXTENSION_CLASS, session.LISTENER_CLASS)
     for name in (*classes, session.FILE_MANAGER_CLASS):

@@ -119,7 +119,7 @@ MUTANTS = [
     ),
     Mutant(
         "an event is forgotten once it was sent",
-        f"{_AGENT}/merges/events.py",
+        f"{_AGENT}/merges/merging.py",
         "return list(self._events)",
         "sent, self._events = list(self._events), deque()\n            return sent",
         ("tests/agent/merges/test_events.py",),

@@ -27,7 +27,7 @@ from typing import Any
 import quick_java
 
 import state_store
-from state_store.core.files.scratch import task_directory
+from state_store.core.files.workspace import task_directory
 from state_store.data import jobs
 from state_store.data.dataset import export
 from state_store.data.dataset.rewriting import copying, store_writer

@@ -16,7 +16,7 @@ import org.apache.spark.sql.internal.SQLConf
 
 /**
  * Declarations of the Python package for both planes: the options with their defaults and units, and the reserved
- * names of the format. The build packs them into the jar (`state_store/core/settings/option_pages.py`). Immutable.
+ * names of the format. The build packs them into the jar (`state_store/session/build.py`). Immutable.
  */
 object Declarations {
   private val Resource = "/incremental-state-store-declarations.json"

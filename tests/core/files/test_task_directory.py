@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core.files import scratch
-from state_store.core.files.scratch import PREFIX, task_directory
+from state_store.core.files import workspace
+from state_store.core.files.workspace import TASK_PREFIX, task_directory
 from state_store.core.runtime import ScratchDirectory
 
 TASK = """
 import sys, tempfile, time
-from state_store.core.files.scratch import task_directory
+from state_store.core.files.workspace import task_directory
 from state_store.core.runtime import ScratchDirectory
 
 tempfile.tempdir = sys.argv[1]
@@ -46,7 +46,7 @@ def started_task(parent: Path) -> tuple[subprocess.Popen, Path]:
 def test_all_temporary_files_of_a_task_are_in_its_directory(parent):
     with task_directory():
         with ScratchDirectory("state-store-") as directory:
-            (own,) = parent.glob(f"{PREFIX}*")
+            (own,) = parent.glob(f"{TASK_PREFIX}*")
             assert Path(directory).parent == own
         (own / "forgotten").mkdir()
     assert not list(parent.iterdir()) and tempfile.gettempdir() == str(parent)
@@ -82,18 +82,18 @@ def test_a_directory_that_another_task_takes_for_abandoned_is_made_anew(parent, 
     removed: list[Path] = []
 
     def late(*given, **named):
-        own = [path for path in parent.glob(f"{PREFIX}*") if not removed]
+        own = [path for path in parent.glob(f"{TASK_PREFIX}*") if not removed]
         if own:
             removed.extend(own)
             monkeypatch.setattr(module, name, real)
-            scratch._remove_abandoned(parent)
+            workspace._remove_abandoned(parent)
             monkeypatch.setattr(module, name, late)
             assert not own[0].exists()
         return real(*given, **named)
 
     monkeypatch.setattr(module, name, late)
     with task_directory():
-        (own,) = parent.glob(f"{PREFIX}*")
+        (own,) = parent.glob(f"{TASK_PREFIX}*")
         assert removed and own not in removed and tempfile.gettempdir() == str(own)
 
 
@@ -103,14 +103,14 @@ def test_a_directory_that_another_task_is_removing_is_not_taken(parent, monkeypa
 
     def late(descriptor, how):
         if not held:
-            (own,) = parent.glob(f"{PREFIX}*")
+            (own,) = parent.glob(f"{TASK_PREFIX}*")
             held.append(os.open(own, os.O_RDONLY))
             flock(held[0], how)
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
     with task_directory():
-        assert len(list(parent.glob(f"{PREFIX}*"))) == 2
+        assert len(list(parent.glob(f"{TASK_PREFIX}*"))) == 2
     os.close(held[0])
 
 
@@ -119,7 +119,7 @@ def test_on_a_file_system_without_locks_nothing_is_removed(parent, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    (parent / f"{PREFIX}other").mkdir()
+    (parent / f"{TASK_PREFIX}other").mkdir()
     with task_directory():
-        assert len(list(parent.glob(f"{PREFIX}*"))) == 2
-    assert [path.name for path in parent.iterdir()] == [f"{PREFIX}other"]
+        assert len(list(parent.glob(f"{TASK_PREFIX}*"))) == 2
+    assert [path.name for path in parent.iterdir()] == [f"{TASK_PREFIX}other"]
