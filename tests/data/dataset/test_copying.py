@@ -115,11 +115,11 @@ def test_clean_ups_delete_nothing_meanwhile(tmp_path, monkeypatch):
     assert rows(target) == expected("flights", 2)
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_a_copy_has_the_logs_that_the_query_removes_meanwhile(tmp_path, monkeypatch, begun):
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_copy_has_the_logs_that_the_query_removes_meanwhile(tmp_path, monkeypatch, has_begun):
     """Spark keeps the entries of 100 batches, which may take less time than the copy of a large store."""
     source, target = checkpoint("flights", tmp_path), tmp_path / "target"
-    if not begun:
+    if not has_begun:
         (source / f"offsets/{VERSIONS[-1]}").unlink()
     logs = [path for log in ("offsets", "commits") for path in (source / log).glob("[0-9]*")]
     texts = {path.relative_to(source): path.read_bytes() for path in logs}

@@ -339,12 +339,12 @@ def test_a_session_is_nobody_elses_while_its_rows_are_read(spark, tmp_path, boun
     found: dict[str, list[int]] = {}
 
     def waiting(name):
-        begun, goes_on = tmp_path / f"{name}-begun", tmp_path / f"{name}-goes-on"
+        start, end = tmp_path / f"{name}-begun", tmp_path / f"{name}-goes-on"
 
         @udf("boolean")
         def wait(number):
-            begun.touch()
-            while not goes_on.exists():
+            start.touch()
+            while not end.exists():
                 time.sleep(0.02)
             return True
 
