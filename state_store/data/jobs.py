@@ -711,4 +711,4 @@ def _of_job(error: Exception) -> StateStoreError:
             option="spark",
         )
     first = next((line for line in text.splitlines() if "Exception" in line or "Error" in line), text[:200])
-    return BusyError(f"Spark gave the job up: {first.strip()}")
+    return BusyError(f"Spark gave the job up: {first.strip(': ')}")
