@@ -20,10 +20,8 @@ from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage import open_storage
-from state_store.data.dataset.rewriting import spool as spools
 from state_store.data.dataset.rewriting import store_writer
 from state_store.data.dataset.rewriting.copying import SHUFFLE_PARTITIONS, repartition
-from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.rewriting.store_writer import (
     NoReceipts,
     Receipts,
@@ -33,7 +31,8 @@ from state_store.data.dataset.rewriting.store_writer import (
 )
 from state_store.data.query import Query, StoreKey
 from state_store.data.query.targets import RECEIPTS, new_checkpoint
-from state_store.data.rows.batches import KEY, binaries, pairs, records_of
+from state_store.data.rows import batches as spools
+from state_store.data.rows.batches import KEY, SortedSpool, binaries, pairs, records_of
 from state_store.errors import (
     BusyError,
     ConflictError,

@@ -16,10 +16,10 @@ from state_store.core.runtime import SYSTEM
 from state_store.core.snapshots import streamed_merge
 from state_store.data.dataset.rewriting import store_writer
 from state_store.data.dataset.rewriting.copying import repartition
-from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.rewriting.store_writer import Receipts, StoreWriter, pieces
 from state_store.data.query import Query, StoreKey
 from state_store.data.query.targets import new_checkpoint
+from state_store.data.rows.batches import SortedSpool
 from state_store.errors import DamagedError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"

@@ -133,14 +133,14 @@ MUTANTS = [
     ),
     Mutant(
         "rows of a key are in two batches of a spool",
-        "state_store/data/dataset/rewriting/spool.py",
+        "state_store/data/rows/batches.py",
         "            end = bisect.bisect_right(_Texts(batch[KEY]), key, lo=self._at)\n",
         "            end = bisect.bisect_left(_Texts(batch[KEY]), key, lo=self._at)\n",
         REPARTITION,
     ),
     Mutant(
         "a run is read at once",
-        "state_store/data/dataset/rewriting/spool.py",
+        "state_store/data/rows/batches.py",
         "        rows = max(1, _CHUNK_BYTES * len(batch) // max(1, batch.nbytes))\n",
         "        rows = len(batch)\n",
         REPARTITION,

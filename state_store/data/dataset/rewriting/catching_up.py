@@ -55,7 +55,6 @@ from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES
 from state_store.data.dataset.partitions import READING
-from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.rewriting.store_writer import (
     SPOOL_RATIO,
     WRITER,
@@ -72,7 +71,7 @@ from state_store.data.dataset.rewriting.store_writer import (
 )
 from state_store.data.dataset.views import View, views
 from state_store.data.query import Operator, Progress, Query, StoreKey
-from state_store.data.rows.batches import KEY, VALUE, first_of_keys, pairs, records_of, tallied
+from state_store.data.rows.batches import KEY, VALUE, SortedSpool, first_of_keys, pairs, records_of, tallied
 from state_store.errors import ConflictError, DamagedError, InternalError
 
 if TYPE_CHECKING:

@@ -34,7 +34,6 @@ from state_store.data.dataset.columns import (
     partitioning_columns,
 )
 from state_store.data.dataset.partitions import shown_key
-from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.views import (
     EXPIRES_MS,
     KEYS_OF_TIMERS,
@@ -44,7 +43,7 @@ from state_store.data.dataset.views import (
     TIMERS_OF_KEYS,
     View,
 )
-from state_store.data.rows.batches import KEY, VALUE, Targets, binaries, first_of_keys, pairs
+from state_store.data.rows.batches import KEY, VALUE, SortedSpool, Targets, binaries, first_of_keys, pairs
 from state_store.data.rows.encoder import encode_keys
 from state_store.data.rows.types import WORD, merged_values
 from state_store.errors import FormatError, OptionError

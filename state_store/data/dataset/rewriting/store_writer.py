@@ -45,11 +45,10 @@ from state_store.core.storage.local_disk import free_bytes, remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
 from state_store.data.dataset.partitions import MAX_OPEN_FILES, READING, Partitions
 from state_store.data.dataset.rewriting.replacing import Replaced
-from state_store.data.dataset.rewriting.spool import SortedSpool
 from state_store.data.dataset.views import DEFAULT_FAMILY, View, views
 from state_store.data.query import LISTED_AT_ONCE, Operator, Progress, Query, StoreKey
 from state_store.data.query.targets import RECEIPTS
-from state_store.data.rows.batches import KEY, VALUE, Targets, pairs, records_of, tallied
+from state_store.data.rows.batches import KEY, VALUE, SortedSpool, Targets, pairs, records_of, tallied
 from state_store.data.rows.encoder import prefixed
 from state_store.errors import (
     BusyError,
