@@ -44,6 +44,15 @@ def test_a_missing_field_of_an_answer_is_an_error_that_names_it() -> None:
     assert "each missing field is named" in ran.stdout
 
 
+def test_a_killed_agent_counts_as_ended_although_its_process_is_still_there() -> None:
+    """A killed process may take longer to end on a busy machine than four attempts of a call."""
+    command = ["java", "-Xmx256m", *quick_java.probe_options()]
+    command += ["-cp", scala_jars.probes_class_path(), MAIN.replace("AgentClient", "SlowDeaths")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "an agent that was killed counts as ended" in ran.stdout
+
+
 @pytest.mark.tier("more")
 def test_deltas_are_stored_without_the_agent_or_left_to_it(tmp_path: Path) -> None:
     command = ["java", "-Xmx256m", *quick_java.probe_options(), f"-Djava.io.tmpdir={tmp_path}"]

@@ -31,6 +31,13 @@ MUTANTS = [
         THREADS,
     ),
     Mutant(
+        "a killed agent is asked again until its process has ended",
+        f"{ROOT}/agent/AgentProcess.scala",
+        "!isKilled && process.isAlive",
+        "process.isAlive",
+        ("tests/jvm/test_agent_client.py",),
+    ),
+    Mutant(
         "a delta on another attempt than the agent's last is stored without the agent",
         f"{ROOT}/agent/AgentStore.scala",
         " && version.id.contains(delta.parent)",

@@ -200,9 +200,11 @@ final class Agent private (python: Interpreter) extends Logging {
     lacking = math.max(0, connections - started)
   }
 
+  /** Ends an agent, so that the next call starts another; that one finds the files of one that has ended. */
   private def replace(process: AgentProcess): Unit = {
     process.endsWithin(Agent.ExitWaitMs)
     process.kill()
+    process.endsWithin(Agent.KilledWaitMs)
   }
 
   private def stop(): Unit = {
@@ -220,6 +222,7 @@ final class Agent private (python: Interpreter) extends Logging {
 object Agent {
   private val Attempts = 4
   private val ExitWaitMs = 100L
+  private val KilledWaitMs = 10000L
   private val StopMs = 5000L
   // A busy agent answers a ping at once; one that swaps or computes much may need seconds.
   private val PingMs = 10000L

@@ -20,18 +20,22 @@ import org.apache.spark.util.Utils
 // The agent's process: it is started, gets its directory, and its log is passed on.
 
 /** A running agent. Safe for any thread. */
-private[agent] final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog) {
-  val connections = new AgentConnections(socket, token, process.isAlive)
+private[agent] final class AgentProcess(process: Process, socket: Path, token: String, log: AgentLog) {
+  val connections = new AgentConnections(socket, token, isAlive)
+
+  @volatile private var isKilled = false
 
   def pid: Long = process.pid
 
-  def isAlive: Boolean = process.isAlive
+  /** Returns false for an agent that was killed, whose process may take seconds to end on a busy machine, too. */
+  def isAlive: Boolean = !isKilled && process.isAlive
 
   /** Waits for the process to end by itself. Returns false if it runs on after the time. */
   def endsWithin(ms: Long): Boolean = process.waitFor(ms, TimeUnit.MILLISECONDS)
 
   /** Kills the agent at once, even if a wrapper script stands between it and this JVM. */
   def kill(): Unit = {
+    isKilled = true
     process.descendants().forEach(child => { child.destroyForcibly(); () })
     process.destroyForcibly()
     connections.close()
@@ -48,11 +52,11 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
   }
 
   /** Returns true if a signal ended the process. */
-  def wasKilled: Boolean = !isAlive && process.exitValue > AgentProcess.Signals
+  def wasKilled: Boolean = !process.isAlive && process.exitValue > AgentProcess.Signals
 
   /** Describes how the process ended, for messages. */
   def exitDescription: String = {
-    val code = if (isAlive) "still running" else s"exit code ${process.exitValue}"
+    val code = if (process.isAlive) "still running" else s"exit code ${process.exitValue}"
     val last = log.tail
     s"agent process $pid ($code)" + (if (last.isEmpty) "" else s"; its last lines:\n$last")
   }
