@@ -15,6 +15,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -295,7 +296,7 @@ def _options(text: str) -> Iterator[tuple[str, str]]:
         words = shlex.split(text)
     except ValueError:  # Spark's launcher refuses it
         return
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         option, equals, value = word.partition("=")
         if option.startswith("-"):
             yield option, value if equals else following

@@ -405,12 +405,12 @@ class Loop(ProcessorLoop):
         return [key.cast(field.type) for key, field in zip(keys, self._query.key_schema, strict=True)]
 
     def _rows_as_query(self, rows: pa.Table) -> pa.Table:
-        schema = self._query.row_schema
+        *values, index = rows.columns
         columns = [
             column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(rows.columns, schema, strict=True)
+            for column, field in zip(values, self._query.row_schema, strict=True)
         ]
-        return pa.Table.from_arrays([*columns, rows.column(len(columns))], names=rows.column_names)
+        return pa.Table.from_arrays([*columns, index], names=rows.column_names)
 
     def _expired(self, part: list[tuple[Any, int]]) -> Iterator[pa.RecordBatch]:
         """Give what the processor gives for timers that have expired, and delete each after the call."""
