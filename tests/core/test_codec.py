@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+import state_store
 from state_store.core import codec
 from state_store.core.checkpoint.names import VersionId
 
@@ -142,3 +146,57 @@ def test_an_object_with_a_form_of_its_own_encodes_itself():
 def test_bytes_have_no_form_in_json():
     with pytest.raises(TypeError, match="bytes has no form in JSON"):
         codec.to_json([b"x"])
+
+
+DECODERS = ("from_json", "decode", "_unsealed")
+
+
+def classes_in_json() -> set[type]:
+    """Return the classes that sources decode, those that say something of their JSON, and those in them."""
+    package = Path(state_store.__file__).parent
+    classes: set[type] = set()
+    for path in package.rglob("*.py"):
+        names = set(names_in_json(ast.parse(path.read_text())))
+        if names:
+            module = importlib.import_module(".".join(path.relative_to(package.parent).with_suffix("").parts))
+            classes |= {vars(module)[name] for name in names if has_fields(vars(module).get(name))}
+    waiting = list(classes)
+    while waiting:
+        for annotation in typing.get_type_hints(waiting.pop(), include_extras=True).values():
+            inner = {kind for kind in kinds_in(annotation) if has_fields(kind)} - classes
+            classes |= inner
+            waiting += inner
+    return classes
+
+
+def names_in_json(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            if names & {"JsonObject", "json_names", *DECODERS}:
+                yield node.name
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+            if node.func.id in DECODERS and isinstance(node.args[0], ast.Name):
+                yield node.args[0].id
+        elif isinstance(node, ast.Name) and node.id.endswith("Request"):
+            yield node.id
+
+
+def has_fields(kind: Any) -> bool:
+    return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields"))
+
+
+def kinds_in(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for inner in typing.get_args(annotation):
+        yield from kinds_in(inner)
+
+
+def test_each_class_that_is_decoded_has_annotations_that_can_be_read():
+    """A name that is imported for type checks alone, or an alias of several classes, would fail in a call."""
+    classes = classes_in_json()
+    assert {"Manifest", "LeaseTerms", "StoreFields", "DirectoryRequest", "VersionId", "Verified"} <= {
+        kind.__name__ for kind in classes
+    }
+    for kind in classes:
+        codec._fields(kind)
