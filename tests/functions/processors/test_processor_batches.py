@@ -20,7 +20,9 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
 from pyspark.sql.conversion import ArrowBatchTransformer
 
+from state_store.functions.group_context import GROUP
 from state_store.functions.processors.processor_loop import FrameStream, Groups, RowBatch, row_attributes
+from state_store.functions.vectors.processor import Loop
 
 ZONE = "America/Los_Angeles"
 UTC = datetime.timezone.utc
@@ -277,3 +279,12 @@ def test_a_group_of_many_batches_is_read_as_it_comes():
             for number, _ in enumerate(rows):
                 assert taken <= number // 10 + 1
     assert taken == 50
+
+
+def test_rows_for_a_processor_of_vectors_get_the_types_of_the_query_and_keep_their_groups():
+    loop = object.__new__(Loop)
+    loop._query = SimpleNamespace(row_schema=pa.schema([("k", pa.string()), ("v", pa.int64())]))
+    rows = pa.table({"k": ["a", "b"], "v": pa.array([1, 2], pa.int32()), GROUP: pa.array([0, 1], pa.int32())})
+    typed = loop._rows_as_query(rows)
+    assert typed.schema.types == [pa.string(), pa.int64(), pa.int32()]
+    assert typed.to_pydict() == {"k": ["a", "b"], "v": [1, 2], GROUP: [0, 1]}
