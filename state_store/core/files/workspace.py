@@ -12,7 +12,8 @@ directory uses, too, takes no space of its own. Several processes may share one 
 A task of Spark's has one directory for all of its temporary files (`task_directory`). Spark ends a task that
 it has given up by killing its Python process, which removes nothing: a copy of a slow task, a task of a job
 that was cancelled. So the directory is locked for as long as the process lives, and a task that begins on the
-machine removes those that are not. On a file system without locks they stay.
+machine removes those that are not. On a file system without locks they stay. Those of another machine stay,
+too: where machines share a directory, locks may be known only on the machine that has them.
 
 Workspaces and caches are safe for any thread.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import itertools
 import os
@@ -38,7 +40,8 @@ _SEPARATOR = "@"
 _LOOKED_AT_ONCE = 8
 """About this many directories are looked at when one has changed."""
 
-TASK_PREFIX = "state-store-task-"
+TASK_PREFIX = f"state-store-task-{os.uname().nodename}@"
+"""Begin of the names of this machine's task directories; no name of a machine has an `@`."""
 
 
 # ---- the directories of an open store -------------------------------------------------------------------
@@ -344,7 +347,7 @@ def _locked_directory(parent: str) -> tuple[Path, int]:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    for directory in parent.glob(f"{TASK_PREFIX}*"):
+    for directory in parent.glob(f"{glob.escape(TASK_PREFIX)}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:

@@ -123,3 +123,13 @@ def test_on_a_file_system_without_locks_nothing_is_removed(parent, monkeypatch):
     with task_directory():
         assert len(list(parent.glob(f"{TASK_PREFIX}*"))) == 2
     assert [path.name for path in parent.iterdir()] == [f"{TASK_PREFIX}other"]
+
+
+def test_a_directory_of_another_machine_stays(parent):
+    """Its lock may be one that this machine does not see: that of a network's file system, say."""
+    other = parent / TASK_PREFIX.replace("@", "-2@abandoned")
+    own = parent / f"{TASK_PREFIX}abandoned"
+    for directory in (other, own):
+        directory.mkdir()
+    with task_directory():
+        assert other.exists() and not own.exists()
