@@ -23,13 +23,14 @@ PLANS = {"vectorized.VectorizedGroupsExec", "vectorized.VectorizedRule"}
 OF_MEMBERS = {
     "agent.AgentLimits",
     "agent.RestorePhases",
-    "delta.Change",
     "local.AttemptStart",
     "local.BackgroundVerification",
     "local.StoreMerges",
     "recent.OrderedChanges",
     "recent.OrderedIndex",
     "settings.DeclaredOption",
+    "sst.Change",
+    "sst.SstHandle",
 }
 """The types of what other rooms use by its own name."""
 
