@@ -22,7 +22,8 @@ import org.apache.spark.unsafe.Platform
 /**
  * Measures the commits of a store's provider: how long each takes in its task, how much of it is CPU time of the task's
  * thread, how long it waits for a core, and how often it waits for something else, which does not depend on other work
- * of the machine. `threads_ms` is the CPU time of a batch by threads, milliseconds.
+ * of the machine. `longest` has these figures of the commit that took longest, and the collections of garbage in it.
+ * `threads_ms` is the CPU time of a batch by threads, milliseconds.
  *
  * Settings, as `name=value`: `provider` (class), `stores`, `tasks` (that run at a time), `rows` (changed in each commit),
  * `keys` (of a store), `batches` (of a turn), `warm` (batches before the first turn), `turns`, `directory`, `storage`
@@ -85,7 +86,8 @@ private final class CommitDriver(
   }
   private val versions = new Array[Long](stores)
   private val ids = Array.fill[Option[String]](stores)(None)
-  private val wallNs, cpuNs, delayNs, waits, batchNs = new ConcurrentLinkedQueue[java.lang.Long]
+  private val commits = new ConcurrentLinkedQueue[CommitFigures]
+  private val batchNs = new ConcurrentLinkedQueue[java.lang.Long]
   private val seed = new AtomicLong(1)
 
   /** Makes batches: each store gets and puts rows, and commits; returns the milliseconds of each. */
@@ -107,13 +109,12 @@ private final class CommitDriver(
       value.setLong(1, random.nextLong(1000))
       opened.put(key, value, StateStore.DEFAULT_COL_FAMILY_NAME)
     }
-    val (waitsBefore, delayBefore) = (waitsOfThread, delayOfThread)
+    val (waitsBefore, delayBefore, collectedBefore) = (waitsOfThread, delayOfThread, collectedMs)
     val (startNs, startCpuNs) = (System.nanoTime, threads.getCurrentThreadCpuTime)
     versions(store) = opened.commit()
-    wallNs.add(System.nanoTime - startNs)
-    cpuNs.add(threads.getCurrentThreadCpuTime - startCpuNs)
-    delayNs.add(delayOfThread - delayBefore)
-    waits.add(waitsOfThread - waitsBefore)
+    val (wallNs, cpuNs) = (System.nanoTime - startNs, threads.getCurrentThreadCpuTime - startCpuNs)
+    commits.add(CommitFigures(wallNs / 1e6, cpuNs / 1e6, (delayOfThread - delayBefore) / 1e6,
+      waitsOfThread - waitsBefore, collectedMs - collectedBefore))
     opened.metrics
     if (conf.enableStateStoreCheckpointIds) ids(store) = opened.getStateStoreCheckpointInfo().stateStoreCkptId
   }
@@ -122,6 +123,10 @@ private final class CommitDriver(
   private def waitsOfThread: Long =
     Files.readAllLines(Paths.get("/proc/thread-self/status")).asScala
       .collectFirst { case line if line.startsWith("voluntary_ctxt_switches:") => line.split("\\s+")(1).toLong }.get
+
+  /** Returns the milliseconds that collections of garbage have taken so far. */
+  private def collectedMs: Long =
+    ManagementFactory.getGarbageCollectorMXBeans.asScala.map(_.getCollectionTime).sum
 
   /** Returns the nanoseconds of CPU of the threads of this JVM and of its agent, by their names without numbers. */
   private def cpuOfThreads: Map[String, Long] = {
@@ -149,28 +154,38 @@ private final class CommitDriver(
   }
 
   def measured(turn: Int, batches: Int): String = {
-    Seq(wallNs, cpuNs, delayNs, waits, batchNs).foreach(_.clear())
+    commits.clear()
+    batchNs.clear()
     val before = cpuOfThreads
     run(batches)
     val threads = cpuOfThreads.toSeq
       .map { case (name, ns) => name -> (ns - before.getOrElse(name, 0L)) / 1e6 / batches }
       .sortBy(-_._2).take(CommitDriver.ShownThreads)
       .map { case (name, ms) => f""""$name":$ms%.2f""" }
-    val wall = wallNs.asScala.map(_ / 1e6).toSeq.sorted
     def at(values: Seq[Double], share: Double) = values(math.min(values.size - 1, (values.size * share).toInt))
-    val cpu = cpuNs.asScala.map(_ / 1e6).toSeq.sorted
-    val delay = delayNs.asScala.map(_ / 1e6).toSeq.sorted
+    val all = commits.asScala.toSeq
+    val wall = all.map(_.wallMs).sorted
+    val (cpu, delay) = (all.map(_.cpuMs).sorted, all.map(_.delayMs).sorted)
     val batch = batchNs.asScala.map(_ / 1e6).toSeq.sorted
+    val longest = all.maxBy(_.wallMs)
     f"""{"turn":$turn,"commits":${wall.size},"min_ms":${wall.head}%.3f,"p10_ms":${at(wall, 0.1)}%.3f,""" +
       f""""median_ms":${at(wall, 0.5)}%.3f,"p90_ms":${at(wall, 0.9)}%.3f,"p99_ms":${at(wall, 0.99)}%.3f,""" +
-      f""""max_ms":${wall.last}%.3f,"cpu_median_ms":${at(cpu, 0.5)}%.3f,"cpu_max_ms":${cpu.last}%.3f,""" +
+      f""""max_ms":${longest.wallMs}%.3f,"cpu_median_ms":${at(cpu, 0.5)}%.3f,"cpu_max_ms":${cpu.last}%.3f,""" +
       f""""delay_median_ms":${at(delay, 0.5)}%.3f,"delay_mean_ms":${delay.sum / delay.size}%.3f,""" +
-      f""""waits_mean":${waits.asScala.map(_.toLong).sum / wall.size.toDouble}%.2f,""" +
+      f""""waits_mean":${all.map(_.waits).sum / wall.size.toDouble}%.2f,""" +
+      f""""longest":{"cpu_ms":${longest.cpuMs}%.3f,"delay_ms":${longest.delayMs}%.3f,"waits":${longest.waits},""" +
+      f""""collected_ms":${longest.collectedMs}},""" +
       f""""batch_median_ms":${at(batch, 0.5)}%.3f,"threads_ms":{${threads.mkString(",")}}}"""
   }
 
   def close(): Unit = providers.foreach(_.close())
 }
+
+/**
+ * Figures of a commit: its time, CPU time, and time without a core, milliseconds; how often its thread waited; and how
+ * long garbage was collected meanwhile.
+ */
+private final case class CommitFigures(wallMs: Double, cpuMs: Double, delayMs: Double, waits: Long, collectedMs: Long)
 
 private object StreamingNames {
   val runId = "sql.streaming.runId"
