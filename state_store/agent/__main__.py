@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 _STARTUP_FAILED = 3
 
 SIGNAL_GRACE_S = 5.0

@@ -42,14 +42,14 @@ from state_store.agent.merges.merging import (
 )
 from state_store.agent.merges.scheduler import FullRequest, MergeScheduler, MergeStatus
 from state_store.agent.open_store import (
-    Ages,
     AttemptsRequest,
-    Cleaned,
+    CleanupAnswer,
+    CommitAnswer,
     CommitRequest,
-    Committed,
     DamageReports,
     OpenStore,
     Prediction,
+    SnapshotAges,
     StoreHead,
     StoreId,
     clean_up,
@@ -62,7 +62,7 @@ from state_store.agent.restores import (
     DeltaFiles,
     DeltasRequest,
     RangesRequest,
-    RestoredStore,
+    RestoreAnswer,
     RestoreRequest,
     fetch_deltas,
     found_damage,
@@ -546,7 +546,7 @@ class Closed(JsonObject):
 
 
 @dataclass(frozen=True)
-class Opened(JsonObject):
+class OpenAnswer(JsonObject):
     """Answer to `open`: the directory for new deltas, the data plane's share of the memory budget, options.
 
     `file_connections` is how many connections the JVM has to lend at least, over all stores. The JVM may
@@ -578,7 +578,7 @@ class StoreStatus:
     newest: VersionId | None
     certain: VersionId | None
     chain: Chain
-    ages: Ages
+    ages: SnapshotAges
     restore: Prediction
     hydration: Progress
     merges: MergeStatus
@@ -661,8 +661,8 @@ class Calls:
 
         The base of a merge is not released: the JVM takes it from the event.
         """
-        if isinstance(answer, (RestoredStore, DeltaFiles)):
-            base = answer.offered if isinstance(answer, RestoredStore) else answer
+        if isinstance(answer, (RestoreAnswer, DeltaFiles)):
+            base = answer.offered if isinstance(answer, RestoreAnswer) else answer
             self._released(request, base.directory)
 
     def _ping(self, request: dict[str, Any]) -> Pong:
@@ -674,9 +674,9 @@ class Calls:
         self.scheduler.wake()  # a thread that could not be started is started now
         return Events(self.events.after(fields.after, wait_s=wait_s))
 
-    def _open(self, request: dict[str, Any]) -> Opened:
+    def _open(self, request: dict[str, Any]) -> OpenAnswer:
         store = self._store(request)
-        return Opened(
+        return OpenAnswer(
             store.context.workspace.incoming,
             _delta_directory(store),
             row_memory_bytes(store.options.memory_budget_bytes),
@@ -684,7 +684,7 @@ class Calls:
             by_name(store.options),
         )
 
-    def _commit(self, store: OpenStore, fields: CommitRequest) -> Committed:
+    def _commit(self, store: OpenStore, fields: CommitRequest) -> CommitAnswer:
         answer, before = commit(store, fields)
         self.scheduler.committed(store, before, memory_short=fields.memory_short)
         return answer
@@ -727,7 +727,7 @@ class Calls:
             options=by_name(store.options) if with_options else None,
         )
 
-    def _cleanup(self, store: OpenStore, fields: VersionRequest) -> Cleaned:
+    def _cleanup(self, store: OpenStore, fields: VersionRequest) -> CleanupAnswer:
         cleaned = clean_up(store, fields.version)
         self.scheduler.cleaned(store)
         return cleaned

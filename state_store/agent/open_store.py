@@ -136,7 +136,7 @@ MergeStart = tuple[LocalDatabase, Sequence[ChainDelta]]
 
 
 @dataclass(frozen=True)
-class Ages(JsonObject):
+class SnapshotAges(JsonObject):
     """Milliseconds since the newest snapshot, and since the newest full one; None where there is none."""
 
     snapshot_age_ms: int | None
@@ -202,11 +202,11 @@ class StoreHead:
         with self._lock:
             return self._statistics.predict_restore_ms(chain)
 
-    def ages(self) -> Ages:
+    def ages(self) -> SnapshotAges:
         """Return the ages of the newest snapshot and of the newest full one."""
         now_ms = self._now_ms()
         with self._lock:
-            return Ages(*self._statistics.ages_ms(now_ms))
+            return SnapshotAges(*self._statistics.ages_ms(now_ms))
 
     def forecast(self) -> CostModel:
         """Return a copy of the cost model, which the next restore does not change."""
@@ -647,7 +647,7 @@ class Prediction(JsonObject):
 
 @json_names(restore=INLINE)
 @dataclass(frozen=True)
-class Committed(JsonObject):
+class CommitAnswer(JsonObject):
     """Answer to `commit`: the chain with the new delta, and the attempts above it.
 
     `phases` has milliseconds; `hydration` is the progress of lazy restores.
@@ -655,13 +655,13 @@ class Committed(JsonObject):
 
     chain: Chain
     restore: Prediction
-    ages: Ages
+    ages: SnapshotAges
     attempts: SeenAttempts
     phases: Mapping[str, float]
     hydration: Progress
 
 
-def commit(store: OpenStore, request: CommitRequest) -> tuple[Committed, Chain]:
+def commit(store: OpenStore, request: CommitRequest) -> tuple[CommitAnswer, Chain]:
     """Store the delta under its name, whose appearance is the commit. The same commit again is fine.
 
     If the data plane has stored it already, this only learns of it.
@@ -701,7 +701,7 @@ def commit(store: OpenStore, request: CommitRequest) -> tuple[Committed, Chain]:
     }
     attempts = SeenAttempts(delta.version, seen)
     hydration = store.bases.progress()
-    answer = Committed(chain, predict(store, chain), store.head.ages(), attempts, phases, hydration)
+    answer = CommitAnswer(chain, predict(store, chain), store.head.ages(), attempts, phases, hydration)
     return answer, before
 
 
@@ -800,7 +800,7 @@ def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
 
 
 @dataclass(frozen=True)
-class Cleaned(JsonObject):
+class CleanupAnswer(JsonObject):
     """Answer to `cleanup`: the number and bytes of deleted files, and the versions that can be restored."""
 
     deleted_files: int
@@ -808,7 +808,7 @@ class Cleaned(JsonObject):
     retained: Sequence[VersionId]
 
 
-def clean_up_after_merge(store: OpenStore) -> Cleaned:
+def clean_up_after_merge(store: OpenStore) -> CleanupAnswer:
     """Clean up after a merge, seen from the newest version that Spark has committed for certain.
 
     This retains more files than a clean-up that Spark asks for, whose version is newer. So Spark's next
@@ -819,14 +819,14 @@ def clean_up_after_merge(store: OpenStore) -> Cleaned:
     """
     certain = store.head.certain
     if certain is None:
-        return Cleaned(0, 0, [])
+        return CleanupAnswer(0, 0, [])
     try:
         return clean_up(store, certain)
     finally:
         store.head.forget_registry()
 
 
-def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:
+def clean_up(store: OpenStore, newest: VersionId) -> CleanupAnswer:
     """Delete the files that no retained version needs, seen from the newest version.
 
     If nothing is due, no request is made of checkpoint storage.
@@ -843,7 +843,7 @@ def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:
         store.log.debug(f"clean-up at version {newest}: nothing is due, the storage is not asked")
         cleanup = Cleanup(floor + 1)
         registry = head.retire_below(cleanup.floor)
-        return Cleaned(0, 0, registry.checkpoints() if registry is not None else [])
+        return CleanupAnswer(0, 0, registry.checkpoints() if registry is not None else [])
     with store.cleaning, background():
         restores = head.begin_inventory()
         try:
@@ -867,7 +867,7 @@ def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:
         store.context.cache.retain(head.chain.paths())
     store.prune()
     retained = registry.checkpoints() if registry is not None else []
-    return Cleaned(len(cleanup.deleted), cleanup.deleted_bytes, retained)
+    return CleanupAnswer(len(cleanup.deleted), cleanup.deleted_bytes, retained)
 
 
 def _clean(store: OpenStore, newest: VersionId) -> Cleanup:

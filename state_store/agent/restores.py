@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from state_store.agent.lazy.remote_bases import NO_PAGES, Paging
-from state_store.agent.open_store import Ages, OpenStore, SeenAttempts, learn_age
+from state_store.agent.open_store import OpenStore, SeenAttempts, SnapshotAges, learn_age
 from state_store.core.checkpoint.lineage import ChainDelta, Lineages, Listing
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily
@@ -60,7 +60,7 @@ class LooseDelta(JsonObject):
     path: Path
 
 
-@json_names(loose_deltas="beside", paging=INLINE)
+@json_names(paging=INLINE)
 @dataclass(frozen=True)
 class OfferedBase(JsonObject):
     """A base that the JVM may open read-only; it is the JVM's until the JVM releases it.
@@ -95,7 +95,7 @@ class OfferedBase(JsonObject):
 
 @json_names(offered=INLINE)
 @dataclass(frozen=True)
-class RestoredStore(JsonObject):
+class RestoreAnswer(JsonObject):
     """Answer to `restore`: a base to open, the cost of the restore, and the predicted cost.
 
     With loose deltas the `column_families` are those of the database.
@@ -113,11 +113,11 @@ class RestoredStore(JsonObject):
     fetched_bytes: int
     predicted_ms: float
     phases: Mapping[str, float]
-    ages: Ages
+    ages: SnapshotAges
     warnings: Sequence[str]
 
     @classmethod
-    def of(cls, restored: Restored, predicted_ms: float, ages: Ages, paging: Paging) -> RestoredStore:
+    def of(cls, restored: Restored, predicted_ms: float, ages: SnapshotAges, paging: Paging) -> RestoreAnswer:
         """Return the answer for a restore that was made."""
         base, chain = restored.base, restored.chain
         return cls(
@@ -138,7 +138,7 @@ class RestoredStore(JsonObject):
         )
 
 
-def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
+def restore_store(store: OpenStore, request: RestoreRequest) -> RestoreAnswer:
     """Make a database of exactly that version, which is the JVM's until the JVM releases it.
 
     Raises:
@@ -174,7 +174,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
         store.head.restored(restored)
         learn_age(store, restored.chain)
         _log(store, restored, predicted_ms)
-        return RestoredStore.of(restored, predicted_ms, store.head.ages(), paging)
+        return RestoreAnswer.of(restored, predicted_ms, store.head.ages(), paging)
 
 
 def always_lazy(work: RestoreWork) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 from runtimes import AdjustedRuntime
 
 from state_store import errors
+from state_store.agent.__main__ import PROTOCOL
 from state_store.agent.calls import Calls
 from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
@@ -58,7 +59,7 @@ class AgentProcess:
             cwd=ROOT,
         )
         start = {
-            "protocol": 2,
+            "protocol": PROTOCOL,
             "token": self.token,
             "socket": str(self.socket),
             "directory": str(self.directory),
@@ -411,7 +412,7 @@ def rows_of(answer: dict[str, Any]) -> dict[bytes, bytes]:
         with Database(target, DatabaseSettings(), create=not answer["base"]["version"]) as database:
             if answer["base"]["version"]:
                 _check(database, answer["base"], str(target))
-            for delta in answer["beside"]:
+            for delta in answer["loose_deltas"]:
                 database.ingest([target / Path(delta["path"]).relative_to(answer["directory"])])
                 _check(database, delta, delta["path"])
             return {key: value for key, value in database.scan() if key != META_KEY}

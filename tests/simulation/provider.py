@@ -251,10 +251,10 @@ class Provider:
         self._release(directory)
 
     def _count_restore(self, answer: dict[str, Any], is_verified: bool) -> None:
-        for name in ("beside", "sparse", "page_bytes"):
+        for name in ("loose_deltas", "sparse", "page_bytes"):
             if answer[name]:
                 self.executor.site.count(f"restore: {name}")
-        if answer["beside"] and not answer["base"]["version"]:
+        if answer["loose_deltas"] and not answer["base"]["version"]:
             self.executor.site.count("restore: no base")
         if is_verified:
             self.executor.site.count("restore: thorough")

@@ -34,10 +34,10 @@ def rows_of(answer: dict[str, Any], version: int, ask: Ask) -> Rows:
             _complete(directory / name, name, ask)
     rows: Rows = {}
     at = VersionId(answer["base"]["version"], answer["base"]["id"])
-    if at.number or not answer["beside"]:
+    if at.number or not answer["loose_deltas"]:
         rows = engine.records_of(directory, pages)
         _check_version(at, rows.get(META_KEY))
-    for delta in answer["beside"]:
+    for delta in answer["loose_deltas"]:
         path = Path(delta["path"])
         changes = engine.unpack_table(pages.get(path) or path.read_bytes(), str(path))
         assert delta["version"] == at.number + 1, f"{delta} lies beside a base, after {at}"

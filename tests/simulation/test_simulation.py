@@ -69,7 +69,7 @@ def test_a_hundred_histories_lose_nothing_and_have_everything() -> None:
         "pause_agent",
         "pause_executor",
         "power_cut",
-        "restore: beside",
+        "restore: loose_deltas",
         "restore: no base",
         "restore: page_bytes",
         "restore: sparse",

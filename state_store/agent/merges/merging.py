@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from state_store.agent.open_store import Ages, MergeStart, OpenStore, Prediction
+from state_store.agent.open_store import MergeStart, OpenStore, Prediction, SnapshotAges
 from state_store.agent.restores import OfferedBase, always_lazy, restore_lazily
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
@@ -470,7 +470,7 @@ class MergeEnded(JsonObject):
 
     store: int
     merged: MergedStore
-    ages: Ages
+    ages: SnapshotAges
     restore: Prediction
     failures_in_row: int
 

@@ -99,9 +99,9 @@ class PageReader:
                     file.write(self.local(name, offset, PAGE_BYTES))
         deltas = [
             {**delta, "path": str(copy / Path(delta["path"]).relative_to(self.directory))}
-            for delta in answer["beside"]
+            for delta in answer["loose_deltas"]
         ]
-        return rows_of({**answer, "directory": str(copy), "beside": deltas})
+        return rows_of({**answer, "directory": str(copy), "loose_deltas": deltas})
 
 
 def max_bytes(job: Job) -> int:
@@ -112,7 +112,7 @@ def max_bytes(job: Job) -> int:
 def test_all_rows_are_read_within_the_limit(written: Job, tmp_path: Path) -> None:
     job = limited(written, tmp_path / "reader")
     answer = job.restore_by_blocks(5)
-    assert len(answer["beside"]) == 2
+    assert len(answer["loose_deltas"]) == 2
     base = PageReader(job, answer)
     state_bytes = sum(map(len, base.stored.values()))
     assert max_bytes(job) < state_bytes / 2
@@ -216,7 +216,7 @@ def test_a_merge_of_kind_ingest_fetches_no_page_again(written: Job, tmp_path: Pa
     job.client.reads.clear()
     made = job.merge("ingest")
     again = PageReader(job, made)
-    assert (made["base"]["version"], len(made["beside"])) == (3, 3)
+    assert (made["base"]["version"], len(made["loose_deltas"])) == (3, 3)
     job.call("release", directory=first["directory"])
     again.asked = 0
     again.read_all()

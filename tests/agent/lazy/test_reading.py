@@ -136,7 +136,7 @@ def test_large_deltas_have_only_their_ends_at_first(
     job = reader(written, tmp_path / "reader")
     answer = job.restore_by_blocks(5)
     directory = Path(answer["directory"])
-    deltas = [str(Path(delta["path"]).relative_to(directory)) for delta in answer["beside"]]
+    deltas = [str(Path(delta["path"]).relative_to(directory)) for delta in answer["loose_deltas"]]
     assert len(deltas) == 2
     assert set(deltas) < set(answer["sparse"])
     assert sum(length for _, length in job.client.reads) < (64 * 1024 + PAGE_BYTES) * len(answer["sparse"])

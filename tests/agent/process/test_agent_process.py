@@ -16,6 +16,7 @@ import pytest
 from waiting import awaited, paths_below
 
 from agent.harness import PATIENCE_S, ROOT, AgentClient, AgentProcess, Job
+from state_store.agent.__main__ import PROTOCOL
 from state_store.agent.calls import Calls, Server
 from state_store.core.storage.hadoop import MAX_HEADER_BYTES, FileConnections, read_frame, write_frame
 from state_store.errors import InternalError, OptionError
@@ -74,7 +75,8 @@ def test_the_agent_says_its_version_and_process() -> None:
 
 
 def test_without_rocksdict_it_names_the_interpreter_and_the_fix(tmp_path: Path) -> None:
-    start = {"protocol": 2, "token": "t", "socket": str(tmp_path / "s"), "directory": str(tmp_path / "d")}
+    paths = {"socket": str(tmp_path / "s"), "directory": str(tmp_path / "d")}
+    start = {"protocol": PROTOCOL, "token": "t", **paths}
     code = (
         "import sys, runpy; sys.modules['rocksdict'] = None\nimport importlib.util as u\nfind = u.find_spec\n"
     )

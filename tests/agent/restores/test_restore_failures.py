@@ -14,7 +14,7 @@ from agent.lazy.remote_storage import five_versions, reader
 from state_store.agent import restores
 from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.open_store import StoreHead
-from state_store.agent.restores import RestoredStore
+from state_store.agent.restores import RestoreAnswer
 
 STEPS: list[tuple[Any, str]] = [
     (restores, "learn_age"),
@@ -22,7 +22,7 @@ STEPS: list[tuple[Any, str]] = [
     (RemoteBases, "add"),
     (StoreHead, "restored"),
     (StoreHead, "ages"),
-    (RestoredStore, "of"),
+    (RestoreAnswer, "of"),
 ]
 
 

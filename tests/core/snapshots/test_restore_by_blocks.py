@@ -54,8 +54,8 @@ def test_every_version_is_exact(job: Job, tmp_path: Path) -> None:
     for version in (10, 1, 4, 5, 8, 3, 10):
         answer = other.restore_by_blocks(version)
         assert rows_of(answer) == job.versions[version][1]
-        assert answer["base"]["version"] + len(answer["beside"]) == version
-        assert (answer["deltas"], answer["warnings"]) == (len(answer["beside"]), [])
+        assert answer["base"]["version"] + len(answer["loose_deltas"]) == version
+        assert (answer["deltas"], answer["warnings"]) == (len(answer["loose_deltas"]), [])
 
 
 @pytest.mark.parametrize("pattern", ["shared", "delta"])
@@ -207,7 +207,7 @@ def test_deltas_lie_beside_compressed_tables(job: Job, tmp_path: Path) -> None:
     following = reader(job, tmp_path / "reader")
     following.versions = dict(other.versions)
     answer = following.restore_by_blocks(12)
-    assert (len(answer["beside"]), answer["base"]["version"], answer["deltas"]) == (1, 11, 1)
+    assert (len(answer["loose_deltas"]), answer["base"]["version"], answer["deltas"]) == (1, 11, 1)
     assert rows_of(answer) == other.state
     following.commit({b"\0\0more": b"2"})
     assert contents(following.merge("full")["directory"]) == following.state

@@ -93,7 +93,7 @@ object DeltaLinkCases {
     figures(room, answer)
   }
 
-  private val noBase = MadeBase("", VersionId(0, None), 0, Nil, Set.empty, 0, 0, Map.empty)
+  private val noBase = OfferedBase("", VersionId(0, None), 0, Nil, Set.empty, 0, 0, Map.empty)
 
   private def merge(chain: ChainSizes): MergeEnded = MergeEnded(1,
     MergedStore("incremental", "", VersionId(0, None), noBase, 0, 0, 0, 0, 0, 0, 0, chain),

@@ -24,7 +24,7 @@ object MissingFields {
 
   private val restore = Json.obj(
     "id" -> "a", "attempts" -> attempts, "directory" -> "/d", "base" -> Json.obj("version" -> 1L, "id" -> "b"),
-    "beside" -> Json.array(Seq(Json.obj("version" -> 2L, "id" -> "c", "path" -> "/p"))),
+    "loose_deltas" -> Json.array(Seq(Json.obj("version" -> 2L, "id" -> "c", "path" -> "/p"))),
     "sparse" -> Json.texts(Seq("f")), "page_bytes" -> 1, "pages_at_once" -> 2L, "stored" -> Json.obj("f" -> "s"),
     "keys" -> 3L, "files" -> 4L, "deltas" -> 5L, "local_files" -> 6L, "fetched_files" -> 7L,
     "fetched_bytes" -> 8L, "predicted_ms" -> 9.5, "ages" -> ages, "warnings" -> Json.texts(Seq("w")),

@@ -5,7 +5,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{CommittedVersion, OpenTransaction}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
   CommitReport, Driver, ReportedMetrics, SparkStateStore, Tasks
 }
@@ -26,7 +26,7 @@ import org.apache.spark.TaskContext
  */
 final class IncrementalStateStore private[incremental] (
     private[incremental] val provider: IncrementalStateStoreProvider,
-    opened: Opened,
+    opened: OpenTransaction,
     asked: VersionId,
     shownVersion: Long,
     private var readOnly: Boolean,
@@ -43,7 +43,7 @@ final class IncrementalStateStore private[incremental] (
   private val codecs = new ThreadCodecs(makeCodec)
   @volatile private var state: State = Updating
   private var rowsToCheck = !provider.families.several && provider.conf.formatValidationEnabled
-  private var committed: Option[Committed] = None
+  private var committed: Option[CommittedVersion] = None
 
   /** The metrics of the committed batch; read only after the commit. */
   private lazy val figures: StateStoreMetrics = {
@@ -281,7 +281,7 @@ final class IncrementalStateStore private[incremental] (
     }
   }
 
-  private def afterCommit(committed: Committed): Unit = {
+  private def afterCommit(committed: CommittedVersion): Unit = {
     try {
       if (forceSnapshot) {
         local.merges.snapshotNow(committed.version)

@@ -24,7 +24,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentEx
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, ColumnFamily, Json, UnknownFormatException, VersionId
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened, TaskAttempt}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, OpenTransaction, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.observed.{ObservedStore, ReportReceiver, StoreKey}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
@@ -242,7 +242,7 @@ class IncrementalStateStoreProvider extends SparkStateStoreProvider with Logging
   }
 
   private def store(
-      opened: Opened,
+      opened: OpenTransaction,
       asked: VersionId,
       version: Long,
       readOnly: Boolean,

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{
-  Committed, LocalStore, MergeCounters, Opened, VerificationCounters
+  CommittedVersion, LocalStore, MergeCounters, OpenTransaction, VerificationCounters
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
 import org.apache.spark.sql.execution.streaming.state.incremental.observed.{Model, ProgressMetric}
@@ -31,7 +31,7 @@ final case class BatchMetrics(
     lookUps: LookUps,
     loadMs: Long,
     restored: Option[RestoreAnswer],
-    committed: Option[Committed],
+    committed: Option[CommittedVersion],
     merged: MergeCounters,
     merges: MergeCounters,
     verified: VerificationCounters,
@@ -170,8 +170,8 @@ private[incremental] final class ProviderMetrics(id: StateStoreId, local: LocalS
    * reported.
    */
   def of(
-      opened: Opened,
-      committed: Option[Committed],
+      opened: OpenTransaction,
+      committed: Option[CommittedVersion],
       keys: Long,
       families: ColumnFamilies,
       lookUps: LookUps,

@@ -75,7 +75,7 @@ private[agent] object AgentProcess extends Logging {
   private val Signals = 128
 
   /** The version of docs/protocol.md that this JVM speaks. */
-  val Protocol = 2
+  val Protocol = 3
 
   /**
    * Starts an agent and waits until it answers.

@@ -76,7 +76,7 @@ final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
  * @param pagesAtOnce bytes of such pages that a call may bring, so that they stay until they are read
  * @param stored paths of such files in storage, by their path below the directory
  */
-final case class MadeBase(
+final case class OfferedBase(
     directory: String,
     database: VersionId,
     keys: Long,
@@ -94,7 +94,7 @@ final case class MadeBase(
 final case class RestoreAnswer(
     id: Option[String],
     seen: SeenAttempts,
-    base: MadeBase,
+    base: OfferedBase,
     files: Long,
     deltas: Long,
     localFiles: Long,
@@ -172,7 +172,7 @@ final case class MergedStore(
     kind: String,
     reason: String,
     version: VersionId,
-    base: MadeBase,
+    base: OfferedBase,
     tookMs: Long,
     uploadedBytes: Long,
     sharedFiles: Long,
@@ -826,12 +826,12 @@ private[agent] object Answers {
 
   private def attempts(node: JsonNode): SeenAttempts = SeenAttempts(node.number("ordinal"), node.versions("seen"))
 
-  private def base(node: JsonNode): MadeBase =
-    MadeBase(
+  private def base(node: JsonNode): OfferedBase =
+    OfferedBase(
       directory = node.text("directory"),
       database = version(node.child("base")),
       keys = node.number("keys"),
-      looseDeltas = node.items("beside").map(delta => version(delta) -> delta.text("path")),
+      looseDeltas = node.items("loose_deltas").map(delta => version(delta) -> delta.text("path")),
       sparse = node.texts("sparse").toSet,
       pageBytes = node.number("page_bytes").toInt,
       pagesAtOnce = node.number("pages_at_once"),

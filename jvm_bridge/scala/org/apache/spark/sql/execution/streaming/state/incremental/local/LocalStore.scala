@@ -60,7 +60,7 @@ object AttemptStart {
 }
 
 /** A transaction, the version on which it began, and the column families of that version. */
-final case class Opened(
+final case class OpenTransaction(
     transaction: Transaction,
     start: AttemptStart,
     families: ColumnFamilies,
@@ -68,7 +68,7 @@ final case class Opened(
     restored: Option[RestoreAnswer])
 
 /** A commit: its version, its delta, and the counters of its transaction. */
-final case class Committed(
+final case class CommittedVersion(
     version: VersionId,
     families: ColumnFamilies,
     keys: Long,
@@ -136,7 +136,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * @param task the task that opens the store, if there is one
    * @throws AgentException if the version cannot be restored
    */
-  def begin(version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened = used {
+  def begin(version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): OpenTransaction = used {
     merges.check()
     val startNs = System.nanoTime
     val inMemory = opened(version, readOnly, task, startNs)
@@ -145,11 +145,11 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   }
 
   /** Begins a transaction on a version that is restored from the snapshot of another and the deltas after it. */
-  def replay(snapshot: VersionId, version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened =
+  def replay(snapshot: VersionId, version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): OpenTransaction =
     used(restore(version, readOnly, task, Some(snapshot), System.nanoTime))
 
   /** Begins a transaction that writes, at the version at which a reader is open. */
-  def beginAgain(start: AttemptStart): Opened = {
+  def beginAgain(start: AttemptStart): OpenTransaction = {
     val startNs = System.nanoTime
     readers.forget()
     val again = opened(start.version, readOnly = false, start.task, startNs)
@@ -158,12 +158,12 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   }
 
   /** Begins a transaction on nothing; its commit becomes the version after that one. */
-  def beginEmpty(version: VersionId): Opened = used {
+  def beginEmpty(version: VersionId): OpenTransaction = used {
     restoring.lockInterruptibly()
     try {
       state.resetEmpty()
       val transaction = state.tryBegin(VersionId.empty, readOnly = false).get
-      Opened(transaction, AttemptStart.onNothing(version), ColumnFamilies.initial, 0, None)
+      OpenTransaction(transaction, AttemptStart.onNothing(version), ColumnFamilies.initial, 0, None)
     } finally restoring.unlock()
   }
 
@@ -176,7 +176,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * @param now the column families now
    * @throws AgentException if the delta cannot be written or uploaded; of kind `conflict` if the agent refuses it
    */
-  def commit(transaction: Transaction, start: AttemptStart, before: ColumnFamilies, now: ColumnFamilies): Committed = {
+  def commit(
+      transaction: Transaction, start: AttemptStart, before: ColumnFamilies, now: ColumnFamilies): CommittedVersion = {
     val version = attempts.next(start)
     val file = onLocalDisk(AgentDirectory.createPrivately(agent.opened.incoming))
       .resolve(s"${version.number}_${version.id.get}.sst")
@@ -191,7 +192,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
         NewDelta(version, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, state.wantsIngest),
         later = work => LocalStore.later(() => work()))
       val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
-      val committed = Committed(version, counted, keys, transaction.lookUps, delta, answer,
+      val committed = CommittedVersion(version, counted, keys, transaction.lookUps, delta, answer,
         writeMs, sinceMs(writtenNs))
       transaction.committed(version)
       families.add(version, counted)
@@ -288,7 +289,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     }
   }
 
-  private def used(body: => Opened): Opened = {
+  private def used(body: => OpenTransaction): OpenTransaction = {
     synchronized {
       if (closing) throw new IllegalStateException(s"the provider of $name is closed")
       users += 1
@@ -304,20 +305,20 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   /** Begins in memory, if memory has the version. */
   private def opened(
-      named: VersionId, readOnly: Boolean, task: Option[TaskAttempt], startNs: Long): Option[Opened] =
+      named: VersionId, readOnly: Boolean, task: Option[TaskAttempt], startNs: Long): Option[OpenTransaction] =
     for {
       version <- attempts.known(named)
       known <- families.of(version)
       start = attempts.start(version, task, readOnly)
       transaction <- state.tryBegin(version, readOnly)
-    } yield Opened(transaction, start, known, sinceMs(startNs), None)
+    } yield OpenTransaction(transaction, start, known, sinceMs(startNs), None)
 
   private def restore(
       named: VersionId,
       readOnly: Boolean,
       task: Option[TaskAttempt],
       snapshot: Option[VersionId],
-      startNs: Long): Opened = {
+      startNs: Long): OpenTransaction = {
     restoring.lockInterruptibly()
     try {
       val meanwhile = if (snapshot.isEmpty) opened(named, readOnly, task, startNs) else None
@@ -334,7 +335,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
           throw new AgentException("internal",
             s"version ${named.number} of $name was restored but cannot be read"))
         verification.restored()
-        Opened(transaction, start, families.of(start.version).get, sinceMs(startNs), answer)
+        OpenTransaction(transaction, start, families.of(start.version).get, sinceMs(startNs), answer)
       }
     } finally restoring.unlock()
   }
@@ -516,10 +517,10 @@ private[local] final class KnownFamilies {
  * from memory: the writer, whose commit is reported, counts the restore of the reader. Safe for any thread.
  */
 private[local] final class RestoreForReader {
-  private val uncounted = new AtomicReference[Option[Opened]](None)
+  private val uncounted = new AtomicReference[Option[OpenTransaction]](None)
 
   /** Keeps the restore of a reader. Returns a writer with the kept restore, if that is of the same version. */
-  def counted(opened: Opened, readOnly: Boolean): Opened =
+  def counted(opened: OpenTransaction, readOnly: Boolean): OpenTransaction =
     if (readOnly) {
       if (opened.restored.isDefined) uncounted.set(Some(opened.copy(transaction = null)))
       opened

@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
-  AgentException, AgentStore, MadeBase, MergedStore, RangeReads, RestoreAnswer, Supervised
+  AgentException, AgentStore, OfferedBase, MergedStore, RangeReads, RestoreAnswer, Supervised
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
   BaseDirectory, GoneRowsException, RemoteRowsException, RestoredDelta, RestoredFiles, StoredRanges, VerifiedStretch
@@ -69,7 +69,7 @@ private[local] final class StoreBases(
   }
 
   /** @param isOpened true if the agent has opened the database, which then has the files of the base and no others */
-  private def directoryOf(version: VersionId, base: MadeBase, isOpened: Boolean): BaseDirectory = {
+  private def directoryOf(version: VersionId, base: OfferedBase, isOpened: Boolean): BaseDirectory = {
     val deltas = base.looseDeltas.reverse.map { case (delta, path) => RestoredDelta(path, delta) }
     val files = RestoredFiles(base.database, base.keys, deltas, base.sparse, fetch(base.directory, _), base.pageBytes,
       base.pagesAtOnce, storedIn(base.stored))

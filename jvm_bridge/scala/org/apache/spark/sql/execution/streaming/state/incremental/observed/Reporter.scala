@@ -13,7 +13,9 @@ import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeR
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
   Agent, AgentException, FullAnswer, MergedStore, MergeFailed, Supervised
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeWatcher, Opened}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{
+  CommittedVersion, LocalStore, MergeWatcher, OpenTransaction
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 import org.apache.spark.util.{RpcUtils, ThreadUtils}
 
@@ -44,7 +46,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
    * @param made   the commit
    * @param opened the start of its transaction
    */
-  def committed(made: Committed, opened: Opened): Unit =
+  def committed(made: CommittedVersion, opened: OpenTransaction): Unit =
     try {
       introduce()
       Reporter.send(report(made, opened))
@@ -116,7 +118,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
     }
   }
 
-  private def report(made: Committed, opened: Opened): StoreReport = {
+  private def report(made: CommittedVersion, opened: OpenTransaction): StoreReport = {
     val chain = made.answer.chain
     val merges = local.merges.counters
     val (failuresInRow, lastFailure) = local.merges.failing
