@@ -186,12 +186,12 @@ def written(sink: Path) -> pd.DataFrame:
 
 def compare(place: Workplace, flights: pd.DataFrame) -> None:
     """End the demo with 1 and the first differences if the output is not that of pandas."""
-    expected, found = flights_in_pandas.expected(flights), written(place.sink)
-    if expected.equals(found):
-        print(f"\nequal: all {len(found):,} rows are what plain pandas computes over the whole file")
+    expected, rows = flights_in_pandas.expected(flights), written(place.sink)
+    if expected.equals(rows):
+        print(f"\nequal: all {len(rows):,} rows are what plain pandas computes over the whole file")
         return
-    print(f"\nDIFFERENT: {len(found):,} rows written, {len(expected):,} expected; first differences:")
-    both = found.merge(expected, how="outer", indicator=True)
+    print(f"\nDIFFERENT: {len(rows):,} rows written, {len(expected):,} expected; first differences:")
+    both = rows.merge(expected, how="outer", indicator=True)
     print(both[both._merge != "both"].head(20).to_string())
     raise SystemExit(1)
 

@@ -72,7 +72,7 @@ def side_by_side(spark: SparkSession, source: str, work: Path) -> dict[str, Any]
     some = legs.tailnum.drop_duplicates()[:COMPARED_AIRCRAFT]
     legs[legs.tailnum.isin(some)].to_parquet(first / "flights.parquet", coerce_timestamps="us")
     times: dict[str, Any] = {}
-    found = {}
+    outputs = {}
     for function in (flights.follow_all, flights.follow):
         name = function.__name__.removeprefix("state_store.vectorized(").rstrip(")")
         sink, checkpoint = str(work / name), str(work / f"{name}-checkpoint")
@@ -81,10 +81,10 @@ def side_by_side(spark: SparkSession, source: str, work: Path) -> dict[str, Any]
         batch = json.loads(query.recentProgress[0].json)
         times |= {name: batch["durationMs"]["addBatch"], "rows": batch["numInputRows"]}
         times["aircraft"] = batch["stateOperators"][0]["numRowsTotal"]
-        found[name] = (
+        outputs[name] = (
             spark.read.parquet(sink).toPandas().sort_values(["tailnum", "at", "flight"], ignore_index=True)
         )
-    return {**times, "equal": found["follow"].equals(found["follow_all"])}
+    return {**times, "equal": outputs["follow"].equals(outputs["follow_all"])}
 
 
 def main(store: str, source: str, checkpoint: str, sink: str, compare: str = "") -> None:

@@ -97,10 +97,10 @@ def main() -> None:
     parser.add_argument("table", help="directory or URI of the Delta table")
     parser.add_argument("--rows-a-batch", type=int, default=100_000, help="at most (default: 100000)")
     parser.add_argument("--once", action="store_true", help="end when the topic has been read")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     spark = session()
-    paid = payments(spark, given.brokers, given.topic, given.rows_a_batch)
-    start(paid, given.checkpoint, given.table, given.once).awaitTermination()
+    paid = payments(spark, arguments.brokers, arguments.topic, arguments.rows_a_batch)
+    start(paid, arguments.checkpoint, arguments.table, arguments.once).awaitTermination()
     spark.stop()
 
 

@@ -29,9 +29,9 @@ def findings(path: Path) -> Iterator[str]:
 
 def main(directories: list[str]) -> int:
     files = sorted(file for directory in directories for file in Path(directory).rglob("*.scala"))
-    found = [finding for file in files for finding in findings(file)]
-    print("\n".join(found) if found else f"{len(files)} Scala files are well formatted")
-    return 1 if found else 0
+    messages = [finding for file in files for finding in findings(file)]
+    print("\n".join(messages) if messages else f"{len(files)} Scala files are well formatted")
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

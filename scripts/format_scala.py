@@ -51,9 +51,9 @@ def digests() -> dict[str, str]:
 
 def verify(directory: Path) -> None:
     """Raise SystemExit unless the jars in a directory are those of `digests`."""
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.jar")}
-    wrong = sorted(name for name, digest in digests().items() if found.get(name) != digest)
-    wrong += sorted(set(found) - set(digests()))
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.jar")}
+    wrong = sorted(name for name, digest in digests().items() if sums.get(name) != digest)
+    wrong += sorted(set(sums) - set(digests()))
     if wrong:
         raise SystemExit(
             f"{directory} differs from {DIGESTS.name}: {', '.join(wrong)}. Remove the directory."
@@ -84,8 +84,8 @@ def jars() -> Path:
 def sources() -> list[str]:
     """Return the Scala files of the checkout, new ones included, without those that git ignores."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "*.scala"]
-    shown = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    return [name for name in shown.splitlines() if (CHECKOUT / name).is_file()]
+    listing = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listing.splitlines() if (CHECKOUT / name).is_file()]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,11 +95,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--check", action="store_true", help="change nothing; exit with 1 if a file would change"
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="Scala files (default: all)")
-    given = parser.parse_args(arguments)
-    paths = [str(Path(path).resolve()) for path in given.paths] or sources()
+    options = parser.parse_args(arguments)
+    paths = [str(Path(path).resolve()) for path in options.paths] or sources()
     command = ["java", "-Xss8m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}{os.sep}*"]
     command += ["org.scalafmt.cli.Cli", "--config", str(CONFIGURATION), "--non-interactive", "--mode=any"]
-    command += ["--list"] * given.check
+    command += ["--list"] * options.check
     return 1 if subprocess.run([*command, *paths], cwd=CHECKOUT, check=False).returncode else 0
 
 

@@ -25,38 +25,40 @@ def missing(version: str, changes: str, changed_files: str, tags: list[str]) -> 
         changed_files: the output of `git status --porcelain`.
         tags: the tags of the repository.
     """
-    found = []
+    obstacles = []
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        found.append(
+        obstacles.append(
             f"{version} is not a release: set __version__ in state_store/__init__.py to one like 1.2.3"
         )
     section = rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$"
     if not re.search(section, changes, re.MULTILINE):
         heading = f"'## [{version}] - ' and the day"
-        found.append(f"CHANGELOG.md has no section {heading}: rename '## [Unreleased]' to it")
+        obstacles.append(f"CHANGELOG.md has no section {heading}: rename '## [Unreleased]' to it")
     if changed_files.strip():
-        found.append("there are changes that are not committed: git status")
+        obstacles.append("there are changes that are not committed: git status")
     if version in tags:
-        found.append(f"the tag {version} is there already: a release is published once, take the next number")
-    return found
+        obstacles.append(
+            f"the tag {version} is there already: a release is published once, take the next number"
+        )
+    return obstacles
 
 
 def main() -> int:
     dist, version = sys.argv[1], state_store.__version__
-    found = missing(
+    obstacles = missing(
         version,
         (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8"),
         _git("status", "--porcelain"),
         _git("tag").split(),
     )
-    for sentence in found:
+    for sentence in obstacles:
         print(f"not yet: {sentence}", file=sys.stderr)
-    if not found:
+    if not obstacles:
         print(f"The artefacts in {dist} passed. To publish {version}:")
         print(f"  git tag {version} && git push origin {version}")
         print(f"  python -m twine upload {dist}/*")
         print("  then set __version__ to the next with .dev0, and begin '## [Unreleased]' in CHANGELOG.md")
-    return 1 if found else 0
+    return 1 if obstacles else 0
 
 
 def _git(*arguments: str) -> str:

@@ -61,7 +61,7 @@ _SAMPLED_S = 0.2
 _PAUSES = 20
 """Samples of memory take at most a part like this of the time: the kernel looks at each page for them."""
 
-_LEAST_NET = 0.3
+_MIN_NET_SHARE = 0.3
 """The share of a tool's CPU time, without its start, below which the rows are too few to tell their time."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -203,7 +203,7 @@ def measured(state: State, turns: int, tools: Sequence[str], *, beside_spark: bo
 def _net(cpu_s: float, start_s: float, rows: int, predicted_s: float) -> dict[str, float | None]:
     """Return the seconds of CPU for a million rows without the start, and the prediction as a multiple."""
     net_s = cpu_s - start_s
-    if net_s <= _LEAST_NET * cpu_s:
+    if net_s <= _MIN_NET_SHARE * cpu_s:
         return {"million_s": None, "estimated": None}
     return {
         "million_s": round(net_s / (rows - FEW_ROWS) * 1e6, 2),

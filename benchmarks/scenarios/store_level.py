@@ -372,8 +372,13 @@ def storage(extent: Extent, ours: bool) -> list[Run]:
     for size in sizes:
         step = batches(extent, "uniform", size, segments=rounds, batches=10, warmup_segments=rounds)
         steps = [load(extent.keys), {**step, "maintenance_every": 5 if quick else 10}, {"do": "storage"}]
-        restored = {"do": "restore", "label": "restore", "local": "absent", "repetitions": 1 if quick else 3}
-        cases.append(case(f"batches of {short(size)}", subjects, [*steps, restored], ours=ours))
+        restore_step = {
+            "do": "restore",
+            "label": "restore",
+            "local": "absent",
+            "repetitions": 1 if quick else 3,
+        }
+        cases.append(case(f"batches of {short(size)}", subjects, [*steps, restore_step], ours=ours))
     return [Run(cases)]
 
 

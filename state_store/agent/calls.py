@@ -412,7 +412,7 @@ class Stores:
         def found_damage(directory: Path, error: StateStoreError) -> None:
             report_damage(store, directory, error)
 
-        bases = RemoteBases(context, self._local_files, log, found_damage, self._settled)
+        bases = RemoteBases(context, self._local_files, log, found_damage, self._hydration_ended)
         readers = Readers(
             context,
             options.lease_expiry_ms,
@@ -451,7 +451,7 @@ class Stores:
         readers.take_over(fields.held)
         return store
 
-    def _settled(self) -> None:
+    def _hydration_ended(self) -> None:
         """Look for what waits until files are local: merges, and leases that are over."""
         self._scheduler.wake()
         self._lease_rounds.look()

@@ -225,28 +225,28 @@ class StoreHead:
 
     # ---- restore -----------------------------------------------------------------------------------------
 
-    def restored(self, restored: Restored) -> None:
+    def restored(self, result: Restored) -> None:
         """Note a restore: the store is at its version, and the JVM is about to open its base."""
         with self._lock:
-            cost, phases, fetched = self._statistics.cost, restored.phases, restored.fetched
-            archives = RestoreWork.of_chain(restored.chain).archives
-            cost.observe_choice(phases["choose_ms"], archives, is_lazy=bool(restored.sparse))
-            if not restored.sparse and not fetched.local_files:
+            cost, phases, fetched = self._statistics.cost, result.phases, result.fetched
+            archives = RestoreWork.of_chain(result.chain).archives
+            cost.observe_choice(phases["choose_ms"], archives, is_lazy=bool(result.sparse))
+            if not result.sparse and not fetched.local_files:
                 cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
-            files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
-            if not (restored.thorough and restored.sparse):  # files came from storage for that
-                cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)
-            if not restored.deltas:
-                self._statistics.note_commit(restored.base.keys)
-            chain = restored.chain
+            files, size_bytes = len(result.base.files) + len(result.deltas), result.chain.size_bytes
+            if not (result.thorough and result.sparse):  # files came from storage for that
+                cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=result.thorough)
+            if not result.deltas:
+                self._statistics.note_commit(result.base.keys)
+            chain = result.chain
             self._statistics.note_snapshot(self._now_ms(), chain.snapshot, chain.full_snapshot)
-            self._chain = restored.chain
-            self._certain = restored.chain.version
+            self._chain = result.chain
+            self._certain = result.chain.version
             self._known.forget()
             self._restores += 1
-            self._hold(restored.base)
-            is_database = restored.base.snapshot is not None or not restored.deltas
-            unused = self._adopt(restored.base if is_database else None)
+            self._hold(result.base)
+            is_database = result.base.snapshot is not None or not result.deltas
+            unused = self._adopt(result.base if is_database else None)
         _remove(unused)
 
     # ---- commit ------------------------------------------------------------------------------------------

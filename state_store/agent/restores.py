@@ -78,17 +78,17 @@ class OfferedBase(JsonObject):
     paging: Paging = NO_PAGES
 
     @classmethod
-    def of(cls, version: VersionId, restored: Restored, paging: Paging) -> OfferedBase:
+    def of(cls, version: VersionId, result: Restored, paging: Paging) -> OfferedBase:
         """Return the base that a restore has made of a version."""
-        base = restored.base
+        base = result.base
         return cls(
             base.directory,
             version.number,
             version.checkpoint_id,
             base.keys,
             base.version,
-            [LooseDelta(delta.version, delta.path) for delta in restored.deltas],
-            [file.name for file in restored.sparse],
+            [LooseDelta(delta.version, delta.path) for delta in result.deltas],
+            [file.name for file in result.sparse],
             paging,
         )
 
@@ -117,24 +117,24 @@ class RestoreAnswer(JsonObject):
     warnings: Sequence[str]
 
     @classmethod
-    def of(cls, restored: Restored, predicted_ms: float, ages: SnapshotAges, paging: Paging) -> RestoreAnswer:
+    def of(cls, result: Restored, predicted_ms: float, ages: SnapshotAges, paging: Paging) -> RestoreAnswer:
         """Return the answer for a restore that was made."""
-        base, chain = restored.base, restored.chain
+        base, chain = result.base, result.chain
         return cls(
-            offered=OfferedBase.of(restored.version, restored, paging),
-            attempts=SeenAttempts(restored.version.number, restored.seen),
+            offered=OfferedBase.of(result.version, result, paging),
+            attempts=SeenAttempts(result.version.number, result.seen),
             column_families=base.column_families,
-            bytes=base.size_bytes + sum(delta.size_bytes for delta in restored.deltas),
-            files=len(base.files) + len(restored.deltas),
+            bytes=base.size_bytes + sum(delta.size_bytes for delta in result.deltas),
+            files=len(base.files) + len(result.deltas),
             snapshot_version=chain.snapshot.version if chain.snapshot else None,
             deltas=len(chain.deltas),
-            local_files=restored.fetched.local_files,
-            fetched_files=restored.fetched.files,
-            fetched_bytes=restored.fetched.size_bytes,
+            local_files=result.fetched.local_files,
+            fetched_files=result.fetched.files,
+            fetched_bytes=result.fetched.size_bytes,
             predicted_ms=predicted_ms,
-            phases=restored.phases,
+            phases=result.phases,
             ages=ages,
-            warnings=restored.warnings,
+            warnings=result.warnings,
         )
 
 
@@ -152,7 +152,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoreAnswer:
     thorough = request.thorough or reports > 0 or store.options.restore_verification == FILES
     forecast = store.head.forecast()
     try:
-        restored = restore_lazily(
+        result = restore_lazily(
             store,
             _measured(store),
             request.version,
@@ -163,18 +163,18 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoreAnswer:
     except MissingError as error:
         _refuse_number(read_listing(store.context.storage), request.version, error)
         raise
-    directory = restored.base.directory
+    directory = result.base.directory
     with _removed_on_failure(store, directory):
         if thorough:
             store.damage_reports.clear(location, reports)
-        paging = store.bases.add(directory, restored.sparse, is_paged=restored.is_paged)
-        if restored.sparse and store.request_times is not None:
-            store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
-        predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
-        store.head.restored(restored)
-        learn_age(store, restored.chain)
-        _log(store, restored, predicted_ms)
-        return RestoreAnswer.of(restored, predicted_ms, store.head.ages(), paging)
+        paging = store.bases.add(directory, result.sparse, is_paged=result.is_paged)
+        if result.sparse and store.request_times is not None:
+            store.request_times.observe_ends(len(result.sparse), result.end_requests)
+        predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(result.chain))
+        store.head.restored(result)
+        learn_age(store, result.chain)
+        _log(store, result, predicted_ms)
+        return RestoreAnswer.of(result, predicted_ms, store.head.ages(), paging)
 
 
 def always_lazy(work: RestoreWork) -> bool:
@@ -230,14 +230,14 @@ def _removed_on_failure(store: OpenStore, directory: Path) -> Iterator[None]:
         raise
 
 
-def _log(store: OpenStore, restored: Restored, predicted_ms: float) -> None:
-    for warning in restored.warnings:
+def _log(store: OpenStore, result: Restored, predicted_ms: float) -> None:
+    for warning in result.warnings:
         store.log.warning(warning)
     store.log.debug(
-        f"restored version {restored.version}: {restored.chain.snapshot_files} files of snapshot "
-        f"{restored.chain.snapshot.version_id if restored.chain.snapshot else 'none'}, "
-        f"{len(restored.chain.deltas)} deltas, {restored.fetched.local_files} of them local; "
-        f"{sum(restored.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
+        f"restored version {result.version}: {result.chain.snapshot_files} files of snapshot "
+        f"{result.chain.snapshot.version_id if result.chain.snapshot else 'none'}, "
+        f"{len(result.chain.deltas)} deltas, {result.fetched.local_files} of them local; "
+        f"{sum(result.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
     )
 
 

@@ -388,13 +388,13 @@ class EmbeddedStore(Closing):
         Args:
             full: True makes a snapshot that shares no file with another.
         """
-        restored = restore(self._context, self._version).base
+        base = restore(self._context, self._version).base
         try:
             merged = merge.merge(
-                self._context, restored, [], self._version, merge.FULL if full else merge.INCREMENTAL
+                self._context, base, [], self._version, merge.FULL if full else merge.INCREMENTAL
             ).base
         finally:
-            shutil.rmtree(restored.directory, ignore_errors=True)
+            shutil.rmtree(base.directory, ignore_errors=True)
         try:
             lease = Lease(self._context.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._context.runtime)
             return merge.publish(
@@ -438,14 +438,14 @@ class EmbeddedStore(Closing):
     def _open_at(self, version: VersionId) -> None:
         self._attempts.clear()
         self._known = frozenset(read_listing(self._context.storage).deltas)
-        restored = restore(self._context, version)
-        base = restored.base
+        result = restore(self._context, version)
+        base = result.base
         if self._database is not None:
             self._database.close()
             shutil.rmtree(self._database.directory, ignore_errors=True)
         self._database = Database(base.directory, self._context.settings)
         self._committed = dict(base.column_families) or {DEFAULT_FAMILY: ColumnFamily(0)}
-        self._version, self._seen = base.version, restored.seen
+        self._version, self._seen = base.version, result.seen
         self.abort()
 
     def _new_id(self) -> str:

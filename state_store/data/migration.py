@@ -472,7 +472,7 @@ class _Migration:
             with self._stopped.during():
                 results = tasks.run(copy, [keys[n::count] for n in range(count)], at_once=1, meter=progress)
                 written = {key: store for stores in results for key, store in stores.items()}
-                receipts.settle(written.items())
+                receipts.remove_orphans(written.items())
             ids = {key: store.checkpoint_id for key, store in written.items()}
             return self._finish(storage, ids, sum(store.rows for store in written.values()))
 

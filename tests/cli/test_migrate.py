@@ -305,9 +305,9 @@ class Elsewhere(Threads):
 class Leaving(module.Receipts):
     """Receipts of a job of which a task was killed when it had stored an archive."""
 
-    def settle(self, written, **how):
+    def remove_orphans(self, written, **how):
         (Path(self._location) / f"state/0/0/{VERSIONS}_killed.zip").touch()
-        super().settle(written, **how)
+        super().remove_orphans(written, **how)
 
 
 class Copying(Program):

@@ -40,7 +40,7 @@ def files(place: Path) -> set[str]:
 def test_files_of_killed_tasks_are_removed_beside_those_that_count(tmp_path):
     receipts = stored(tmp_path, FIRST, SECOND)
     assert receipts.claim(KEY, FIRST) == FIRST == receipts.of(KEY)
-    receipts.settle([(KEY, FIRST)])
+    receipts.remove_orphans([(KEY, FIRST)])
     assert files(tmp_path) == OF_FIRST
     assert receipts.of(KEY) == FIRST
 
@@ -88,5 +88,5 @@ def test_a_snapshot_is_removed_before_its_tables(tmp_path, monkeypatch):
     assert removed == ["6_b.zip", "6_b.zip.crc", "1-b.sst"]
     (tmp_path / MARKER).unlink()
     stored(tmp_path, SECOND)
-    receipts.settle([(KEY, FIRST)])
+    receipts.remove_orphans([(KEY, FIRST)])
     assert set(removed[3:5]) == {"6_b.zip", "6_b.zip.crc"} and removed[5:] == ["1-b.sst"]

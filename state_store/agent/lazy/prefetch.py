@@ -197,7 +197,7 @@ class Prefetch:
         directory: The base. When it is removed, the prefetch ends by itself.
         threads: The threads of the executor.
         found_damage: Is called with the error when a file is missing or damaged in storage.
-        settled: Is called when the files may be there, or not come any more.
+        hydration_ended: Is called when the files may be there, or not come any more.
         log: The log of the store.
     """
 
@@ -208,14 +208,14 @@ class Prefetch:
         *,
         threads: PrefetchThreads,
         found_damage: Callable[[StateStoreError], object],
-        settled: Callable[[], object],
+        hydration_ended: Callable[[], object],
         log: LoggerAdapter[Any],
     ) -> None:
         self._context = context
         self._directory = directory
         self._threads = threads
         self._found_damage = found_damage
-        self._settled = settled
+        self._hydration_ended = hydration_ended
         self._log = log
         self._clock_s = context.runtime.monotonic_s
         part_bytes = PART_BYTES
@@ -426,4 +426,4 @@ class Prefetch:
 
     def _report(self) -> None:
         if not self.is_coming:
-            self._settled()
+            self._hydration_ended()

@@ -312,5 +312,5 @@ class Readers:
         return ReaderLease(self._context.storage, expiry_ms=self._expiry_ms, runtime=self._context.runtime)
 
 
-def _remote_files(restored: Restored) -> frozenset[str]:
-    return frozenset(file.path for file in restored.sparse)
+def _remote_files(result: Restored) -> frozenset[str]:
+    return frozenset(file.path for file in result.sparse)

@@ -50,7 +50,7 @@ class RemoteBases:
         cache: The local disk of the executor.
         log: The log of the store.
         found_damage: Is called with a base and the error if a stored file is missing or damaged.
-        settled: Is called when the files of a base may be there, or not come any more.
+        hydration_ended: Is called when the files of a base may be there, or not come any more.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class RemoteBases:
         cache: FileCache,
         log: LoggerAdapter[Any],
         found_damage: Callable[[Path, StateStoreError], object],
-        settled: Callable[[], object] = lambda: None,
+        hydration_ended: Callable[[], object] = lambda: None,
     ) -> None:
         self._context = context
         self._location = context.storage.location
         self._cache = cache
         self._log = log
         self._found_damage = found_damage
-        self._settled = settled
+        self._hydration_ended = hydration_ended
         self._lock = context.runtime.lock()
         self._bases: dict[Path, SparseBase] = {}
         self._on_demand_bytes = 0
@@ -179,7 +179,7 @@ class RemoteBases:
             directory,
             threads=self._cache.threads,
             found_damage=lambda error: self._found_damage(directory, error),
-            settled=self._settled,
+            hydration_ended=self._hydration_ended,
             log=self._log,
         )
 
@@ -279,7 +279,7 @@ class RemoteBases:
         return base is not None and base.prefetch is not None and base.prefetch.is_coming
 
     @property
-    def is_settled(self) -> bool:
+    def has_hydrated(self) -> bool:
         """True if no file is coming: a merge finds every file that will be local."""
         return not any(prefetch.is_coming for prefetch in self._prefetches())
 

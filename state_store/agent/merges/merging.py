@@ -263,18 +263,18 @@ class _StoreMerge:
             The merge, or None if the files are local.
         """
         store, context, request = self._store, self._context, self._request
-        restored = self._restored_sparsely()
-        source = restored.base.directory
+        result = self._restored_sparsely()
+        source = result.base.directory
         try:
-            reason = self._reason_of(restored.base.snapshot)
-            if not restored.sparse or reason is not None:
+            reason = self._reason_of(result.base.snapshot)
+            if not result.sparse or reason is not None:
                 discard(source)
-                return Skipped(reason) if restored.sparse and reason is not None else None
+                return Skipped(reason) if result.sparse and reason is not None else None
             self._check_still_there()
             room = store.bases.merge_bytes // 2
-            if request.kind == INCREMENTAL and is_young(restored):
+            if request.kind == INCREMENTAL and is_young(result):
                 try:
-                    merged = merge_young(context, restored, room)
+                    merged = merge_young(context, result, room)
                 except DamagedError as error:  # of the oldest run, if RocksDB wants rows of it after all
                     reason = error.message
                 else:
@@ -284,14 +284,14 @@ class _StoreMerge:
                         reason = error.message
                 store.log.warning(f"the merge of version {request.version} reads all rows: {reason}")
                 discard(source)
-                restored = self._restored_sparsely()
-                source = restored.base.directory
-            rows, overwrite = restored_rows(context, restored, room), request.kind == FULL
-            table_bytes = min(room, context.settings.for_store(restored.base.size_bytes).file_bytes)
+                result = self._restored_sparsely()
+                source = result.base.directory
+            rows, overwrite = restored_rows(context, result, room), request.kind == FULL
+            table_bytes = min(room, context.settings.for_store(result.base.size_bytes).file_bytes)
             with self._lease() as lease:
                 published = publish_rows(
                     context,
-                    restored.version,
+                    result.version,
                     rows,
                     lease,
                     table_bytes,
@@ -341,13 +341,13 @@ class _StoreMerge:
         Nothing is ingested, since a database has to be complete for that. No merge starts from such a base.
         """
         store, version = self._store, self._request.version
-        restored = restore_lazily(store, self._context, version)
-        directory = restored.base.directory
-        store.head.hold(restored.base)
+        result = restore_lazily(store, self._context, version)
+        directory = result.base.directory
+        store.head.hold(result.base)
         try:
-            paging = store.bases.add(directory, restored.sparse, is_paged=restored.is_paged)
-            offered = OfferedBase.of(version, restored, paging)
-            return self._made(offered, None, store.head.chain, restored.phases)
+            paging = store.bases.add(directory, result.sparse, is_paged=result.is_paged)
+            offered = OfferedBase.of(version, result, paging)
+            return self._made(offered, None, store.head.chain, result.phases)
         except BaseException:
             store.bases.drop(directory)
             store.head.release(directory)

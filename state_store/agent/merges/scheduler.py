@@ -425,15 +425,24 @@ class MergeRecord:
 
 
 class ScheduledStore:
-    """A store of the scheduler: its running merge, its last ones, and the work that is owed to it."""
+    """A store of the scheduler: its merges, the clean-up after them, and the life of its provider.
+
+    Its three states change independently, under the scheduler's lock:
+
+        merge      idle -> a `job` runs -> idle; the last ones are `last_made` and `last_failed`
+        clean-up   none -> owed (`owes_cleanup`), after a snapshot -> none, when it has ended;
+                   the snapshot after a clean-up by Spark (`is_cleaned`) owes none
+        provider   open -> lingering (`lingers_until_s`), if a merge is owed when it is closed -> closed;
+                   a job or a clean-up that is owed keeps the store lingering, beyond that time, too
+    """
 
     def __init__(self, store: OpenStore) -> None:
         self.store = store
         self.job: MergeJob | None = None
-        self.made: MergeRecord | None = None
-        self.failed: MergeRecord | None = None
-        self.is_cleaned = False
+        self.last_made: MergeRecord | None = None
+        self.last_failed: MergeRecord | None = None
         self.owes_cleanup = False
+        self.is_cleaned = False
         self.lingers_until_s: float | None = None
 
     @property
@@ -462,13 +471,13 @@ class MergeJob(BackgroundJob):
         self.request = request
         self.deadline = deadline
         self.started_s = started_s
-        self.is_in_crew = False
+        self.runs_in_worker = False
         self.result: MergedStore | Skipped | None = None
         self.failures = 0
 
     def run(self) -> None:
         """Make the merge: in a worker thread as other jobs, and for somebody who waits at once."""
-        if self.is_in_crew:
+        if self.runs_in_worker:
             lower_priority()
             super().run()
         else:
@@ -498,7 +507,7 @@ class FullRequest:
 
 @json_names(version=INLINE)
 @dataclass(frozen=True)
-class FullAsked(JsonObject):
+class FullAnswer(JsonObject):
     """Answer to `full`: the version that is meant, and `already` if its newest snapshot is a full one.
 
     Otherwise `state` is `queued`: a merge of kind `full` waits in the queue, and an event says how it ended.
@@ -640,7 +649,7 @@ class MergeScheduler:
         with self._changed:
             self._wake()
 
-    def full(self, store: OpenStore, request: FullRequest) -> FullAsked:
+    def full(self, store: OpenStore, request: FullRequest) -> FullAnswer:
         """Put a full checkpoint into the queue, within the limits of merges; its event tells how it ended.
 
         A version that is committed while it waits is merged in the place of the one asked for.
@@ -674,10 +683,10 @@ class MergeScheduler:
             )
         snapshot = chain.snapshot
         if snapshot is not None and snapshot.kind == FULL and snapshot.version_id == version:
-            return FullAsked(version, "already")
+            return FullAnswer(version, "already")
         with self._changed:
             self._ask(store, MergeRequest(version, FULL, request.reason, by_name=True))
-        return FullAsked(version, "queued")
+        return FullAnswer(version, "queued")
 
     def merge_now(self, store: OpenStore, request: MergeRequest) -> MergedStore | Skipped:
         """Make a merge in this thread, outside the limits.
@@ -714,7 +723,7 @@ class MergeScheduler:
                 entry = self._entries.get(instance)
                 if entry is None or entry.is_lingering:
                     raise BusyError("the store is closed")
-                if store.bases.is_settled and self._queue.start_now(instance, request):
+                if store.bases.has_hydrated and self._queue.start_now(instance, request):
                     return self._started(entry, request, deadline)
                 deadline.check()
                 self._changed.wait(deadline.left_s())
@@ -749,7 +758,7 @@ class MergeScheduler:
             entry = self._entries[instance]
             try:
                 merging = self._started(entry, request, self._deadline(entry.store, request))
-                merging.is_in_crew = True
+                merging.runs_in_worker = True
             except BaseException:
                 self._queue.put_back(instance)
                 raise
@@ -802,7 +811,7 @@ class MergeScheduler:
         return BackgroundJob(begin, lambda _: self._upkeep_ended(entry), report)
 
     def _is_ready(self, instance: int) -> bool:
-        return self._entries[instance].store.bases.is_settled
+        return self._entries[instance].store.bases.has_hydrated
 
     def _wait_s(self) -> float | None:
         now_s = self._clock_s()
@@ -837,22 +846,22 @@ class MergeScheduler:
         with self._changed:
             if entry.job is job:  # unless this failed half way before
                 entry.job = None
-                self._busy -= job.is_in_crew
+                self._busy -= job.runs_in_worker
             if isinstance(failure, NotReady):
                 self._queue.put_back(instance)
                 job.failures = self._queue.failures(instance)
             else:
                 job.failures = self._queue.ended(instance, now_s, succeeded=succeeded)
                 if succeeded:
-                    entry.made = record
+                    entry.last_made = record
                     self._owe_cleanup(entry, job)
                 elif succeeded is False:
-                    entry.failed = record
+                    entry.last_failed = record
             self._wake()
 
     def _owe_cleanup(self, entry: ScheduledStore, job: MergeJob) -> None:
         """Clean up after a snapshot, unless Spark does so between one snapshot and the next."""
-        if self._clean is None or not job.is_in_crew or job.request.kind == INGEST:
+        if self._clean is None or not job.runs_in_worker or job.request.kind == INGEST:
             return
         if not entry.is_cleaned and not entry.owes_cleanup:
             entry.owes_cleanup = True
@@ -913,8 +922,8 @@ class MergeScheduler:
             return MergeStatus(
                 running=None if entry.job is None else entry.job.described(now_s),
                 waiting=self._queue.waiting(instance, now_s),
-                last_made=None if entry.made is None else entry.made.described(now_s),
-                last_failed=None if entry.failed is None else entry.failed.described(now_s),
+                last_made=None if entry.last_made is None else entry.last_made.described(now_s),
+                last_failed=None if entry.last_failed is None else entry.last_failed.described(now_s),
                 failures_in_row=self._queue.failures(instance),
             )
 

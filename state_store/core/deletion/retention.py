@@ -80,7 +80,7 @@ class RetentionPolicy:
         return max(wanted_checkpoints, MIN_CHECKPOINTS)
 
     @property
-    def least_decided(self) -> int:
+    def min_decided(self) -> int:
         """The newest version up to which every version stays, whatever the files."""
         if self.age_ms:
             return MIN_CHECKPOINTS
@@ -338,7 +338,7 @@ class Retention:
             FormatError: If files are of a newer program.
             StorageError: If the storage fails, but for deletions: `Cleanup.refused` has those that failed.
         """
-        if newest.number <= self._policy.least_decided:
+        if newest.number <= self._policy.min_decided:
             return Cleanup(floor=1)
         contents = self._read()
         now_ms = _agreed_ms(contents, self._runtime)

@@ -35,7 +35,7 @@ KEY_FOOTER_BYTES = 8
 UNCOMPRESSED, _LZ4 = 0, 4
 """Compressions of a block, in the byte after it."""
 
-_MOST_OF_LZ4 = 256
+_MAX_LZ4_RATIO = 256
 """Bytes that LZ4 makes of one at most."""
 
 REMOVED = (0, 7)
@@ -304,7 +304,7 @@ def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
     if kind != _LZ4:
         raise FormatError(f"a block has a compression ({kind}) that is not known")
     length, at = varint_at(content, 0)
-    if length > _MOST_OF_LZ4 * size:
+    if length > _MAX_LZ4_RATIO * size:
         raise ValueError(f"a block of {size} bytes cannot have {length}")
     try:
         return bytes(pyarrow.Codec("lz4_raw").decompress(content[at:], length).to_pybytes())

@@ -203,9 +203,9 @@ class LocalCache:
                 changed_ns = os.stat(directory).st_mtime_ns  # noqa: PTH116 - of many, often
                 known_size = self._sizes.get(directory)
                 if known_size is None or known_size[0] != changed_ns:
-                    is_settled = self._runtime.wall_ms() - changed_ns // 1_000_000 > 1000
+                    is_old = self._runtime.wall_ms() - changed_ns // 1_000_000 > 1000
                     total = sum(size for _, size, _ in _files(directory))
-                    known_size = (changed_ns if is_settled else -1, total)
+                    known_size = (changed_ns if is_old else -1, total)
                 sizes[directory] = known_size
         return sizes
 

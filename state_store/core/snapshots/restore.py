@@ -219,8 +219,8 @@ def _restore_listed(
         with run.phase("choose_ms"):
             plan = _plan(listing, snapshots, version, start, failure)
         try:
-            restored = assemble(context, plan, listing, run)
-            return replace(restored, seen=listing.attempts.after(version.number))
+            result = assemble(context, plan, listing, run)
+            return replace(result, seen=listing.attempts.after(version.number))
         except (DamagedError, MissingError) as error:
             if plan.snapshot is None or start is not None or _deltas_at_fault(error, plan):
                 raise _unrestorable(error, listing, snapshots, plan) from error

@@ -309,13 +309,13 @@ class RowStream:
 
 @contextlib.contextmanager
 def sparse_database(
-    context: StoreContext, restored: Restored, window_bytes: int
+    context: StoreContext, result: Restored, window_bytes: int
 ) -> Iterator[tuple[Database, RowStream, dict[str, DatabaseFile]]]:
     """Open a restored database, and take the loose deltas into it.
 
     Args:
         context: The store.
-        restored: The restore, whose directory is private.
+        result: The restore, whose directory is private.
         window_bytes: Disk for windows of its sparse files.
 
     Yields:
@@ -325,10 +325,10 @@ def sparse_database(
         DamagedError: A file is damaged.
         StateStoreError: The storage or the disk failed.
     """
-    base = restored.base
-    sparse = {file.name: file for file in restored.sparse}
+    base = result.base
+    sparse = {file.name: file for file in result.sparse}
     loose = base.directory / LOOSE_DIRECTORY
-    deltas = list(restored.chain.deltas)
+    deltas = list(result.chain.deltas)
     ends = {
         delta.name.path: first_and_last_block(loose / delta.name.name)
         for delta in deltas
@@ -387,24 +387,22 @@ class SortedRows(NamedTuple):
 
 
 @contextlib.contextmanager
-def restored_rows(context: StoreContext, restored: Restored, window_bytes: int) -> Iterator[SortedRows]:
+def restored_rows(context: StoreContext, result: Restored, window_bytes: int) -> Iterator[SortedRows]:
     """Open the rows of a restored version, of which only tails may be local; its directory is used up.
 
     Args:
         context: The store.
-        restored: The version, whose directory is private.
+        result: The version, whose directory is private.
         window_bytes: Disk for windows of its sparse files.
 
     Raises:
         DamagedError: A file is damaged.
         StateStoreError: The storage or the disk failed.
     """
-    with sparse_database(context, restored, window_bytes) as (database, stream, _):
-        newest = restored.chain.deltas[-1].name if restored.deltas else None
-        keys, families = stream.read(
-            lambda: check_version(database, restored.version, newest, context.storage)
-        )
-        yield SortedRows(stream.rows(), keys, families, restored.base.snapshot)
+    with sparse_database(context, result, window_bytes) as (database, stream, _):
+        newest = result.chain.deltas[-1].name if result.deltas else None
+        keys, families = stream.read(lambda: check_version(database, result.version, newest, context.storage))
+        yield SortedRows(stream.rows(), keys, families, result.base.snapshot)
 
 
 @contextlib.contextmanager
@@ -552,24 +550,24 @@ class StoredTables:
         return files
 
 
-def is_young(restored: Restored) -> bool:
+def is_young(result: Restored) -> bool:
     """Return True if a merge need not read the oldest run."""
-    files = restored.base.files.values()
+    files = result.base.files.values()
     oldest = max((file.level for file in files), default=0)
     oldest_bytes = sum(file.size_bytes for file in files if file.level == oldest)
-    young = restored.base.size_bytes - oldest_bytes + sum(delta.size_bytes for delta in restored.deltas)
+    young = result.base.size_bytes - oldest_bytes + sum(delta.size_bytes for delta in result.deltas)
     return oldest > 0 and young * _MIN_RATIO <= oldest_bytes
 
 
 @local_disk_errors()
-def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> Merged:
+def merge_young(context: StoreContext, result: Restored, room_bytes: int) -> Merged:
     """Compact the newest runs of a restored version that fit on the disk, in the directory of the restore.
 
     The oldest run never takes part.
 
     Args:
         context: The store.
-        restored: The version, of which only tails may be local; its directory is private.
+        result: The version, of which only tails may be local; its directory is private.
         room_bytes: Disk for the runs that are compacted, and once more for their result.
 
     Returns:
@@ -579,35 +577,33 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         DamagedError: A file is damaged.
         StateStoreError: The storage or the disk failed, or the deadline passed.
     """
-    base = restored.base
+    base = result.base
     laps = Laps(context.runtime.monotonic_s)
     settings = replace(context.settings.for_store(base.size_bytes), size_amplification_percent=_NEVER_PERCENT)
     bounded = replace(context, settings=settings)
-    with sparse_database(bounded, restored, room_bytes) as (database, stream, known_files):
+    with sparse_database(bounded, result, room_bytes) as (database, stream, known_files):
         laps.lap("ingest_ms")
         runs = database.runs()
         young = runs[: _fitting(runs[:-1], room_bytes)]
-        sparse = {file.path: file for file in restored.sparse}
+        sparse = {file.path: file for file in result.sparse}
         all_fit = len(young) == len(runs) - 1
         some_fit = len(young) > 1 and len(runs) > settings.max_runs
         if all_fit or some_fit:
-            for file in _complete(context, restored, known_files, young):
+            for file in _complete(context, result, known_files, young):
                 del sparse[file.path]
         laps.lap("fetch_ms")
         if all_fit:
             database.compact_runs(deadline=lambda: context.deadline.passed)
         elif some_fit:
             database.compact_newest(len(young), deadline=lambda: context.deadline.passed)
-        files = describe(database, known_files, restored.version)
-        newest = restored.chain.deltas[-1].name if restored.deltas else None
-        keys, families = stream.read(
-            lambda: check_version(database, restored.version, newest, context.storage)
-        )
+        files = describe(database, known_files, result.version)
+        newest = result.chain.deltas[-1].name if result.deltas else None
+        keys, families = stream.read(lambda: check_version(database, result.version, newest, context.storage))
     shutil.rmtree(base.directory / LOOSE_DIRECTORY, ignore_errors=True)
     tidy(base.directory, set(files))
     laps.lap("compact_ms")
     files, names = _with_stored_checksums(context, base.directory, files, sparse)
-    new_base = LocalDatabase(base.directory, restored.version, files, keys, families, base.snapshot)
+    new_base = LocalDatabase(base.directory, result.version, files, keys, families, base.snapshot)
     return Merged(new_base, {"link_ms": 0.0, **laps.phases}, names)
 
 
@@ -619,13 +615,13 @@ def _fitting(runs: Sequence[Sequence[TableFile]], room_bytes: int) -> int:
 
 def _complete(
     context: StoreContext,
-    restored: Restored,
+    result: Restored,
     known_files: Mapping[str, DatabaseFile],
     runs: Sequence[Sequence[TableFile]],
 ) -> list[SparseFile]:
     """Fetch the sparse files of some runs as a whole, verify them, and return them."""
-    directory = restored.base.directory
-    sparse = {file.path: file for file in restored.sparse}
+    directory = result.base.directory
+    sparse = {file.path: file for file in result.sparse}
     young = [
         replace(sparse[path], name=file.name)
         for run in runs

@@ -339,8 +339,8 @@ def store_full_checkpoint(
             2 * sum(file.size_bytes for file in contents.registry.files(version) if not file.is_snapshot)
         )
     with temporary_context(storage, settings, runtime=runtime) as (context, _):
-        restored = restore(context, version)
-        merged = merge(context, restored.base, [], version, FULL)
+        result = restore(context, version)
+        merged = merge(context, result.base, [], version, FULL)
         lease = Lease(storage, expiry_ms=Options().lease_expiry_ms, runtime=runtime)
         published = publish(context, merged.base, lease, full=True, cause=Cause(reason))
     return FullCheckpoint(
@@ -349,7 +349,7 @@ def store_full_checkpoint(
         published.manifest.keys,
         len(published.manifest.files),
         published.manifest.total_bytes,
-        restored.chain.files,
-        restored.chain.size_bytes,
+        result.chain.files,
+        result.chain.size_bytes,
         round((runtime.monotonic_s() - began_s) * 1000),
     )

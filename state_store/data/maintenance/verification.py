@@ -555,7 +555,7 @@ def _missing(store: FoundStore, version: VersionId) -> Finding:
 
 def _restore(store: FoundStore, context: StoreContext, target: VersionId | None, *, every: bool) -> _Outcome:
     newest, versions = store.restorable(target), store.registry.checkpoints()
-    findings, keys, restored = [], 0, None
+    findings, keys, read_version = [], 0, None
     if target is not None and newest is None:
         findings.append(_missing(store, target))
     for version in versions if every else [newest] if newest else []:
@@ -571,8 +571,8 @@ def _restore(store: FoundStore, context: StoreContext, target: VersionId | None,
         if miscounted:
             findings.append(Finding(store.key, "damaged", _record_of(store, version), miscounted, (version,)))
         if version == newest:
-            keys, restored = rows, version
-    return _Outcome(restored, keys, store, findings)
+            keys, read_version = rows, version
+    return _Outcome(read_version, keys, store, findings)
 
 
 def _count(context: StoreContext, version: VersionId) -> tuple[int, str | None]:

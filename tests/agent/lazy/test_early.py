@@ -125,7 +125,7 @@ def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None
         job.call("restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False)
     bases = job.open_store.bases
     assert bases.progress().left_bytes == 0
-    assert bases.is_settled
+    assert bases.has_hydrated
 
 
 def prefetching() -> set[threading.Thread]:

@@ -55,7 +55,7 @@ MERGE_STEPS: list[tuple[Any, str]] = [
     (StoreHead, "offer"),
     (StoreHead, "published"),
     (StoreHead, "ages"),
-    (RemoteBases, "is_settled"),
+    (RemoteBases, "has_hydrated"),
 ]
 
 HYDRATION_STEPS: list[tuple[Any, str]] = [
@@ -244,7 +244,7 @@ def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: 
     slow.commit({b"\0\0more": b"1"})
     slow.commit({b"\0\0more": b"2"})
     commit_until_merged(other, since=0)
-    assert not slow.open_store.bases.is_settled, "the other store does not wait for its files"
+    assert not slow.open_store.bases.has_hydrated, "the other store does not wait for its files"
     time.sleep(1.5)  # longer than mergeTimeout
     assert slow.events(0, 0) == []
     (status,) = client.call("status", instances=[slow.store["instance"]])["stores"]
@@ -261,7 +261,7 @@ def test_files_that_come_after_the_look_put_the_merge_back(
 ) -> None:
     """A restore may begin between the look at the queue and the merge: nothing failed then."""
     job = reader(written, tmp_path / "reader", hydrationRateLimit="1k", maxDeltas="1", mergeTimeout="5s")
-    monkeypatch.setattr(RemoteBases, "is_settled", property(lambda self: True))
+    monkeypatch.setattr(RemoteBases, "has_hydrated", property(lambda self: True))
     restored(job)
     for number in range(2):
         job.commit({b"\0\0more": b"%d" % number})

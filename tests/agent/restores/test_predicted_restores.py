@@ -102,7 +102,7 @@ def restores(written: list[Job], directory: Path, request_ms: float, **options: 
             job.versions = dict(origin.versions)
             from_s = clock_s()
             answers.append(job.restore_by_blocks(origin.version))
-            while not job.open_store.bases.is_settled:
+            while not job.open_store.bases.has_hydrated:
                 scheduler.sleep(0.0002)
             answers[-1]["whole_ms"] = (clock_s() - from_s) * 1000
             job.call("close")

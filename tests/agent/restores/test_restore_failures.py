@@ -43,7 +43,7 @@ def test_nothing_is_left_of_a_restore_that_fails_at_its_end(
         with pytest.raises(type(error)):
             job.restore_by_blocks(5)
     assert not list(root.glob("base-*"))
-    assert job.open_store.bases.is_settled
+    assert job.open_store.bases.has_hydrated
     job.restore_by_blocks(5)
     assert len(list(root.glob("base-*"))) == 1
     job.commit({b"\0\0more": b"1"})

@@ -292,7 +292,7 @@ def test_a_second_writer_of_a_store_takes_what_the_first_has_written(form, tmp_p
         assert writer(receipts).write() == first
         keys = [StoreKey(0, number, store) for number in piece.targets]
         assert [len(list((tmp_path / "target" / key.path / "delta").iterdir())) for key in keys] == [2, 2]
-        receipts.settle(zip(keys, first.values(), strict=True))
+        receipts.remove_orphans(zip(keys, first.values(), strict=True))
     for key, written in zip(keys, first.values(), strict=True):
         (delta,) = (tmp_path / "target" / key.path / "delta").iterdir()
         assert written.path == f"delta/{delta.name}"

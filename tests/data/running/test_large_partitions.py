@@ -158,7 +158,7 @@ def test_the_tables_of_a_task_that_was_second_or_was_killed_are_removed(form: st
         both = tables(store)
         assert write(Unaware(location)) == first
         assert tables(store) == both
-        receipts.settle([(key, first)])
+        receipts.remove_orphans([(key, first)])
     assert {f"shared/{path.name}" for path in tables(store)} == set(first.others)
     assert [f"snapshot/{path.name}" for path in (store / "snapshot").iterdir()] == [first.path]
     assert len(both) == 2 * len(first.others)

@@ -47,7 +47,7 @@ object StatePieces {
     ("buffers", givesBuffersBack))
   private val alone: Seq[(String, File => Unit)] = Seq(
     ("64m", takesLargeAndEmptyRows(_, 64 << 20)),
-    ("longest key", takesLargeAndEmptyRows(_, RowSizes.mostKeyBytes - 2)))
+    ("longest key", takesLargeAndEmptyRows(_, RowSizes.maxKeyBytes - 2)))
 
   def main(arguments: Array[String]): Unit = {
     val directory = Files.createTempDirectory("state-pieces").toFile
@@ -428,7 +428,7 @@ object StatePieces {
 
   /** A refused row does no harm: the transaction continues. */
   private def refusesRowsThatCannotBeRead(directory: File): Unit = {
-    val (key, all) = (RowSizes.mostKeyBytes.toLong, RowSizes.mostBytes.toLong)
+    val (key, all) = (RowSizes.maxKeyBytes.toLong, RowSizes.maxBytes.toLong)
     val readable = Seq(0L -> 0L, key -> 0L, key -> (all - key), 0L -> all)
     val not = Seq(key + 1 -> 0L, key -> (all - key + 1), 0L -> (all + 1), key -> Int.MaxValue.toLong,
       1L -> Int.MaxValue.toLong)
@@ -444,7 +444,7 @@ object StatePieces {
     val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
     val transaction = state.tryBegin(VersionId.empty, readOnly = false).get
     transaction.put(Array[Byte](0, 0), Array[Byte](1))
-    val tooLong = new Array[Byte](RowSizes.mostKeyBytes + 1)
+    val tooLong = new Array[Byte](RowSizes.maxKeyBytes + 1)
     val changes = Seq[() => Any](
       () => transaction.put(tooLong, Array[Byte](1)),
       () => transaction.remove(tooLong),

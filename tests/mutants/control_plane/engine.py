@@ -25,7 +25,7 @@ MUTANTS = [
     Mutant(
         "LZ4 makes any number of bytes of a few, in Python",
         _TABLE,
-        "if length > _MOST_OF_LZ4 * size:",
+        "if length > _MAX_LZ4_RATIO * size:",
         "if False:",
         _TESTS,
     ),

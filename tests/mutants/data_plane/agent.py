@@ -82,7 +82,7 @@ MUTANTS = [
     Mutant(
         "any number of commits go on without the agent",
         f"{ROOT}/agent/AgentStore.scala",
-        "told.awaitedBut(AgentStore.MostUntold)",
+        "told.awaitedBut(AgentStore.MaxUntold)",
         "told",
         _STORED_HERE,
     ),

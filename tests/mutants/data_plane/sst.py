@@ -179,7 +179,7 @@ MUTANTS = [
     Mutant(
         "a filter of longer lines hides keys",
         f"{ROOT}/sst/SstIndex.scala",
-        "if (probes <= mostProbes)",
+        "if (probes <= maxProbes)",
         "if (true)",
         REFUSED,
     ),

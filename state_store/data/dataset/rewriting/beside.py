@@ -458,7 +458,7 @@ class Beside:
                         self._refuse_lost(_keys_of(step.piece), look, "remove a part of its state variables")
                     for number, store in stores.items():
                         written[StoreKey(step.piece.operator, number, step.piece.store)] = store
-        receipts.settle(written.items(), runtime=self._runtime)
+        receipts.remove_orphans(written.items(), runtime=self._runtime)
         return written
 
     def _refuse_lost(self, keys: Sequence[StoreKey], look: Look, why: str) -> None:

@@ -233,7 +233,7 @@ class SparseTables:
             with context.workspace.scratch() as scratch:
                 for number, table in enumerate(tables):
                     local = scratch / f"{number}.sst"
-                    data_end = self._bring_tail(table, local)
+                    data_end = self._fetch_tail(table, local)
                     name = self._ingested(local, table)
                     self._tables[name], self._data_ends[name] = table, data_end
         except BaseException:
@@ -287,7 +287,7 @@ class SparseTables:
             for file in self._database.files()
         }
 
-    def _bring_tail(self, table: Table, local: Path) -> int:
+    def _fetch_tail(self, table: Table, local: Path) -> int:
         """Fetch the tail of a table, and its first and its last block, at which RocksDB looks to ingest it.
 
         Returns:

@@ -534,7 +534,7 @@ def rewrite(
     writing = _Writing(query, location, batch + 1, has_ids, receipts, workers, runtime)
     with stopped.during(), reporting(progress, "written", stores) as meter:
         stores_written = writing.all_stores(counts, replacements, meter)
-        receipts.settle(stores_written.items(), runtime=runtime)
+        receipts.remove_orphans(stores_written.items(), runtime=runtime)
     return _with_logs(query, storage, partitions, batch, stores_written, has_ids=has_ids, runtime=runtime)
 
 

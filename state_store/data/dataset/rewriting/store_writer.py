@@ -168,7 +168,9 @@ class Receipts:
     def _path(self, key: StoreKey) -> str:
         return f"{RECEIPTS}/{self._stage}{key.operator}-{key.partition}-{key.name}.json"
 
-    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]], *, runtime: Runtime = SYSTEM) -> None:
+    def remove_orphans(
+        self, written: Iterable[tuple[StoreKey, WrittenStore]], *, runtime: Runtime = SYSTEM
+    ) -> None:
         """Remove the files that tasks have left beside those of stores that were written."""
         with closing(open_storage(self._location)) as storage:
 
@@ -193,7 +195,9 @@ class NoReceipts(Receipts):
         """Return what was written."""
         return written
 
-    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]], *, runtime: Runtime = SYSTEM) -> None:
+    def remove_orphans(
+        self, written: Iterable[tuple[StoreKey, WrittenStore]], *, runtime: Runtime = SYSTEM
+    ) -> None:
         """Do nothing: there are no others."""
 
 

@@ -100,7 +100,7 @@ private[placement] object ChangedExecutors {
     expect((12 until 11 + Run.Looks).forall(run.looksAt(_, 1)), "moves that take several batches do not end")
     expect(!run.looksAt(30, 1) && !run.looksAt(31, 1), "the looks do not end")
     expect(run.looksAt(32, 2) && run.moved(0).isEmpty, "another change is not looked at")
-    run.settled()
+    run.stopMoving()
     expect(!run.looksAt(33, 2), "what is settled is looked at")
     expect(run.looksAt(32, 3), "a batch that runs again after a failure is not looked at")
   }

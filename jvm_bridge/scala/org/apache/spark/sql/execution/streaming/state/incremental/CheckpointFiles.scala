@@ -180,13 +180,13 @@ private final class ConditionalFiles private (fileSystem: FileSystem) {
   final class NewFile private[ConditionalFiles] (path: Path, out: FSDataOutputStream, conditional: Boolean)
       extends FilterOutputStream(out) {
     private var isOpen = true
-    private var kept = if (conditional) Some(new ByteArrayOutputStream) else None
+    private var content = if (conditional) Some(new ByteArrayOutputStream) else None
 
     override def write(byte: Int): Unit = write(Array(byte.toByte), 0, 1)
 
     override def write(bytes: Array[Byte], at: Int, length: Int): Unit = {
-      kept = kept.filter(_.size + length <= MaxKeptBytes)
-      kept.foreach(_.write(bytes, at, length))
+      content = content.filter(_.size + length <= MaxKeptBytes)
+      content.foreach(_.write(bytes, at, length))
       out.write(bytes, at, length)
     }
 
@@ -194,10 +194,10 @@ private final class ConditionalFiles private (fileSystem: FileSystem) {
       isOpen = false
       try {
         out.close()
-        kept.foreach(written => checkRefusal(path, written.toByteArray))
+        content.foreach(written => checkRefusal(path, written.toByteArray))
       } catch {
         case e: IOException if conditional && NewFiles.isRefusal(e) =>
-          if (!kept.exists(written => has(path, written.toByteArray))) throw NewFiles.existsAlready(path, e)
+          if (!content.exists(written => has(path, written.toByteArray))) throw NewFiles.existsAlready(path, e)
       }
     }
 
@@ -357,12 +357,12 @@ private object LocalCheckpointFiles {
     sums.writeInt(BytesPerChecksum)
 
     def add(bytes: Array[Byte], offset: Int, length: Int): Unit = {
-      var (at, left) = (offset, length)
-      while (left > 0) {
-        val part = math.min(unsummedBytes, left)
+      var (at, restLength) = (offset, length)
+      while (restLength > 0) {
+        val part = math.min(unsummedBytes, restLength)
         crc.update(bytes, at, part)
         at += part
-        left -= part
+        restLength -= part
         unsummedBytes -= part
         if (unsummedBytes == 0) end()
       }

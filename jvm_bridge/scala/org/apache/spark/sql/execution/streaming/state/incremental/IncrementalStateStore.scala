@@ -47,8 +47,8 @@ final class IncrementalStateStore private[incremental] (
 
   /** The metrics of the committed batch; read only after the commit. */
   private lazy val figures: StateStoreMetrics = {
-    val made = committed.get
-    provider.metrics.of(opened, committed, made.keys, made.families, made.lookUps, forceSnapshot)
+    val commit = committed.get
+    provider.metrics.of(opened, committed, commit.keys, commit.families, commit.lookUps, forceSnapshot)
   }
 
   override def id: StateStoreId = provider.stateStoreId
@@ -271,11 +271,11 @@ final class IncrementalStateStore private[incremental] (
       val before = lookUpsBefore
       endEarlier()
       val changed = local.commit(transaction, start, opened.families, families)
-      val made = changed.copy(lookUps = changed.lookUps + before)
-      committed = Some(made)
+      val commit = changed.copy(lookUps = changed.lookUps + before)
+      committed = Some(commit)
       state = CommittedState
-      afterCommit(made)
-      made.version.number
+      afterCommit(commit)
+      commit.version.number
     } catch {
       case e: Throwable => throw QueryExecutionErrors.failedToCommitStateFileError(toString, e)
     }

@@ -46,9 +46,9 @@ object Driver {
 
   private def coordinatorOf(env: SparkEnv): RpcEndpointRef = synchronized {
     coordinator.collect { case (of, known) if of eq env => known }.getOrElse {
-      val found = RpcUtils.makeDriverRef("StateStoreCoordinator", env.conf, env.rpcEnv)
-      coordinator = Some(env -> found)
-      found
+      val reference = RpcUtils.makeDriverRef("StateStoreCoordinator", env.conf, env.rpcEnv)
+      coordinator = Some(env -> reference)
+      reference
     }
   }
 

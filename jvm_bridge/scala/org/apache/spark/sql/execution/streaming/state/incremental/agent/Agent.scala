@@ -274,9 +274,9 @@ private[agent] final class AgentConnections(socket: Path, token: String, isAlive
    * @throws java.io.IOException if the connection breaks, usually because the agent died
    */
   def call(request: ObjectNode, timeoutMs: Long): ObjectNode = {
-    val kept = Option(idle.pollFirst())
-    val connection = kept.getOrElse(AgentConnection.unconnected())
-    var isConnected = kept.nonEmpty
+    val idleConnection = Option(idle.pollFirst())
+    val connection = idleConnection.getOrElse(AgentConnection.unconnected())
+    var isConnected = idleConnection.nonEmpty
     var reusable = false
     try {
       val answer = Watchdog.bounded(connection, timeoutMs) {

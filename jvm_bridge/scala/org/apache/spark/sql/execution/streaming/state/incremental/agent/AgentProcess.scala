@@ -295,7 +295,7 @@ object AgentDirectory {
 
 /** Passes an agent's log lines on to the executor's log, and keeps the last ones for error messages. */
 private[agent] final class AgentLog(pid: Long) extends Logging {
-  private val kept = new java.util.ArrayDeque[String]
+  private val lastLines = new java.util.ArrayDeque[String]
 
   /**
    * Reads the stream to its end on a daemon thread, in the lines of docs/protocol.md. No error ends it before: an agent
@@ -320,7 +320,7 @@ private[agent] final class AgentLog(pid: Long) extends Logging {
   }
 
   /** Returns the last lines, oldest first. */
-  def tail: String = kept.synchronized(kept.toArray.mkString("\n"))
+  def tail: String = lastLines.synchronized(lastLines.toArray.mkString("\n"))
 
   private def line(text: String): Unit = {
     val (level, message) = parse(text)
@@ -346,9 +346,9 @@ private[agent] final class AgentLog(pid: Long) extends Logging {
       case NonFatal(_) => ("WARNING", s"agent $pid: $text")
     }
 
-  private def remember(message: String): Unit = kept.synchronized {
-    if (kept.size == AgentLog.Kept) kept.removeFirst()
-    kept.addLast(message)
+  private def remember(message: String): Unit = lastLines.synchronized {
+    if (lastLines.size == AgentLog.Kept) lastLines.removeFirst()
+    lastLines.addLast(message)
   }
 }
 

@@ -355,7 +355,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     val arguments = versioned(delta.version) ++ Seq("parent" -> delta.parent,
       "seen" -> delta.seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.path.toString,
       "bytes" -> delta.bytes, "crc" -> delta.crc, "keys" -> delta.keys, "memory_short" -> delta.memoryShort)
-    val expected = told.awaitedBut(AgentStore.MostUntold).before(delta)
+    val expected = told.awaitedBut(AgentStore.MaxUntold).before(delta)
     val answer = expected.filter(_ => deltaLinks.exists(_.store(delta))) match {
       case Some(next) =>
         told.tell(delta, next, later)(Answers.commit(callNow("commit", arguments :+ ("stored" -> true))))
@@ -491,7 +491,7 @@ object AgentStore {
   private val GraceMs = 60000L
 
   /** The most commits of a store of which the agent has not heard when the next begins to be stored. */
-  private val MostUntold = 8
+  private val MaxUntold = 8
   private val instances = new AtomicLong
 }
 

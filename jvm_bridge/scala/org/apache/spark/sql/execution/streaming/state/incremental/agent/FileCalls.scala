@@ -99,12 +99,12 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   /** Answers with the next files in the order of their names, at most `limit`. */
   private def page(all: Seq[FileStatus], after: Option[String], limit: Int): Frame = {
-    val left = after.fold(all)(name => all.dropWhile(_.getPath.getName <= name))
-    val entries = left.take(limit).map { status =>
+    val rest = after.fold(all)(name => all.dropWhile(_.getPath.getName <= name))
+    val entries = rest.take(limit).map { status =>
       Json.obj("name" -> status.getPath.getName, "bytes" -> status.getLen,
         "modified_ms" -> status.getModificationTime)
     }
-    ok("entries" -> Json.array(entries), "more" -> (left.size > limit))
+    ok("entries" -> Json.array(entries), "more" -> (rest.size > limit))
   }
 
   /**
@@ -483,7 +483,7 @@ private[agent] final class BulkTransfers {
     synchronized {
       val nanos = lastNanos - startedNanos
       if (running == 0 && (bytes == 0 || now - lastNanos > maxPauseNanos)) Some(0)
-      else Option.when(nanos >= leastNanos && bytes >= leastBytes)((bytes.toDouble * SECONDS.toNanos(1) / nanos).toLong)
+      else Option.when(nanos >= minNanos && bytes >= minBytes)((bytes.toDouble * SECONDS.toNanos(1) / nanos).toLong)
     }
   }
 }
@@ -498,8 +498,8 @@ private[agent] object BulkTransfers {
   private val maxPauseNanos = SECONDS.toNanos(3)
 
   /** A speed that was measured with less tells nothing. */
-  private val leastNanos = MILLISECONDS.toNanos(100)
-  private val leastBytes = 1L << 20
+  private val minNanos = MILLISECONDS.toNanos(100)
+  private val minBytes = 1L << 20
 
   private var urgent = 0
   private var urgentSinceNanos = 0L
@@ -553,7 +553,7 @@ private[incremental] final class RangeReads private[agent] (files: FileCalls) ex
   def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = BulkTransfers.givingWay(readAll(ranges.toIndexedSeq))
 
   private def readAll(wanted: IndexedSeq[(String, Long, Int)]): Seq[Array[Byte]] = {
-    val found = new Array[Array[Byte]](wanted.size)
+    val contents = new Array[Array[Byte]](wanted.size)
     val isShared = files.hasSharedStreams || wanted.headOption.exists(range => tryShared(range._1))
     if (isShared) {
       val others = wanted.map(_._1).distinct.filterNot(path => streams.containsKey(path))
@@ -561,9 +561,9 @@ private[incremental] final class RangeReads private[agent] (files: FileCalls) ex
     }
     val requests = if (isShared) spansOf(wanted, SharedGapBytes, SharedSpanBytes) else spansOf(wanted)
     FileCalls.together(requests.map { numbers => () =>
-      if (isShared) readShared(wanted, numbers, found) else readAlone(wanted, numbers, found)
+      if (isShared) readShared(wanted, numbers, contents) else readAlone(wanted, numbers, contents)
     })
-    found.toSeq
+    contents.toSeq
   }
 
   private def opened(path: String): Long = {

@@ -263,13 +263,13 @@ private[incremental] object Base {
       try reader.get(KeyHash.of(Reserved.metaKey), Reserved.metaKey)
       finally reader.close()
     if (record == null) throw new IOException(s"The local copy of the state in $path lacks the reserved record")
-    val found = DeltaMetadata.parse(record, path)
-    val foundVersion = if (version.id.isEmpty) found.version.copy(id = None) else found.version
-    if (foundVersion != version || found.keys < 0 || keys >= 0 && found.keys != keys) {
+    val metadata = DeltaMetadata.parse(record, path)
+    val foundVersion = if (version.id.isEmpty) metadata.version.copy(id = None) else metadata.version
+    if (foundVersion != version || metadata.keys < 0 || keys >= 0 && metadata.keys != keys) {
       throw new IOException(
         s"The local copy of the state in $path should be $version with $keys keys, and its record says " +
-          s"that it is $foundVersion with ${if (found.keys < 0) "no number of" else found.keys} keys")
+          s"that it is $foundVersion with ${if (metadata.keys < 0) "no number of" else metadata.keys} keys")
     }
-    found
+    metadata
   }
 }

@@ -95,9 +95,9 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
         val length = header.getShort & 0xffff
         val kind = header.get.toInt
         if (at + headerBytes + length > content.length) damaged(s"it ends within a record at $at")
-        val found = new CRC32C
-        found.update(content, at + 6, length + 1)
-        if (Integer.rotateRight(found.getValue.toInt, 15) + 0xa282ead8 != crc)
+        val checksum = new CRC32C
+        checksum.update(content, at + 6, length + 1)
+        if (Integer.rotateRight(checksum.getValue.toInt, 15) + 0xa282ead8 != crc)
           damaged(s"a record at $at has a wrong checksum")
         if (kind < 1 || kind > 4) throw new UnsupportedSstException(s"$file: a record is of kind $kind")
         if ((kind <= 2) != (edit.size == 0)) damaged(s"the record at $at does not follow the one before")

@@ -128,8 +128,8 @@ private[base] final class MergingCursor(
   private def siftDown(from: Int): Unit = {
     var i = from
     while (2 * i + 1 < size) {
-      val left = 2 * i + 1
-      val child = if (left + 1 < size && less(heap(left + 1), heap(left))) left + 1 else left
+      val leftChild = 2 * i + 1
+      val child = if (leftChild + 1 < size && less(heap(leftChild + 1), heap(leftChild))) leftChild + 1 else leftChild
       if (!less(heap(child), heap(i))) return
       val run = heap(i)
       heap(i) = heap(child)

@@ -44,7 +44,7 @@ private[base] final class RowsAhead(
   private var bytes = 0L
 
   /** Bytes that were taken from the budget for rows, and true if it had no more for rows or blocks. */
-  private var taken = 0L
+  private var takenBytes = 0L
   private var isShort = false
   private var opened: StoredRanges = _
 
@@ -56,8 +56,8 @@ private[base] final class RowsAhead(
   def get(key: Array[Byte]): Option[Array[Byte]] =
     if (rows.isEmpty) None
     else {
-      val found = rows.get(ByteBuffer.wrap(key))
-      if (found == null) None else if (found eq absent) absentRow else Some(found)
+      val row = rows.get(ByteBuffer.wrap(key))
+      if (row == null) None else if (row eq absent) absentRow else Some(row)
     }
 
   /**
@@ -176,8 +176,8 @@ private[base] final class RowsAhead(
   /** Keeps a row, if there is memory for it. */
   private def keep(key: Array[Byte], value: Array[Byte]): Unit = {
     val after = bytes + key.length + rowOverhead + (if (value == null) 0 else value.length)
-    while (after > taken && take(stepBytes)) taken += stepBytes
-    if (after <= taken) {
+    while (after > takenBytes && take(stepBytes)) takenBytes += stepBytes
+    if (after <= takenBytes) {
       rows.put(ByteBuffer.wrap(key), if (value == null) absent else value)
       bytes = after
     }
@@ -187,8 +187,8 @@ private[base] final class RowsAhead(
   def inherit(from: RowsAhead): Unit = {
     rows.putAll(from.rows)
     bytes += from.bytes
-    taken += from.taken
-    from.taken = 0
+    takenBytes += from.takenBytes
+    from.takenBytes = 0
     from.forget()
   }
 
@@ -196,8 +196,8 @@ private[base] final class RowsAhead(
   def forget(): Unit = {
     rows.clear()
     bytes = 0
-    memory.release(taken)
-    taken = 0
+    memory.release(takenBytes)
+    takenBytes = 0
   }
 
   /**
@@ -255,7 +255,7 @@ private[base] final class RowsAhead(
       bytes += table.block(block).bytes
       while (bytes > takenForBlocks && take(2 * stepBytes)) {
         takenForBlocks += stepBytes
-        taken += stepBytes
+        takenBytes += stepBytes
       }
     }
 

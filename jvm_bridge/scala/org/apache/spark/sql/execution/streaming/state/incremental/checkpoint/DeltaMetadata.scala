@@ -40,7 +40,7 @@ final case class DeltaMetadata(
     writer: String) {
 
   def toJson: Array[Byte] = Json.bytes(Json.obj(
-    "format" -> CheckpointFormat.known, "version" -> version.number, "id" -> version.id, "parent" -> parent,
+    "format" -> CheckpointFormat.number, "version" -> version.number, "id" -> version.id, "parent" -> parent,
     "keys" -> keys, "puts" -> puts, "removes" -> removes, "column_families" -> families.toJson, "writer" -> writer))
 }
 
@@ -95,13 +95,13 @@ object Reserved {
  * @param file name of the file
  */
 final class UnknownFormatException(val file: String, found: String)
-    extends IOException(s"'$file' has checkpoint format $found, this program knows format ${CheckpointFormat.known}")
+    extends IOException(s"'$file' has checkpoint format $found, this program knows format ${CheckpointFormat.number}")
 
 /** The format number that each file of a checkpoint has. */
 private[checkpoint] object CheckpointFormat {
 
   /** The only format so far; a reader refuses any other. */
-  val known: Int = 1
+  val number: Int = 1
 
   /**
    * Checks the format of a file.
@@ -113,7 +113,7 @@ private[checkpoint] object CheckpointFormat {
   private[checkpoint] def check(fields: ObjectNode, file: String): Unit = {
     val formatField = fields.path("format")
     if (!formatField.isIntegralNumber) throw new IOException(s"'$file' does not name its format")
-    if (formatField.asText != known.toString) throw new UnknownFormatException(file, formatField.asText)
+    if (formatField.asText != number.toString) throw new UnknownFormatException(file, formatField.asText)
   }
 }
 

@@ -20,9 +20,9 @@ object Json {
 
   /** Returns an object with the fields; None and null become JSON null. */
   def obj(fields: (String, Any)*): ObjectNode = {
-    val made = nodes.objectNode()
-    fields.foreach { case (name, value) => made.set[JsonNode](name, node(value)) }
-    made
+    val json = nodes.objectNode()
+    fields.foreach { case (name, value) => json.set[JsonNode](name, node(value)) }
+    json
   }
 
   /** Returns an object with the fields that have a value: None and null are left out. */
@@ -31,9 +31,9 @@ object Json {
 
   /** Returns an array of values; None and null become JSON null. */
   def array(items: Iterable[Any]): ArrayNode = {
-    val made = nodes.arrayNode()
-    items.foreach(item => made.add(node(item)))
-    made
+    val json = nodes.arrayNode()
+    items.foreach(item => json.add(node(item)))
+    json
   }
 
   /** Returns an array of texts. */

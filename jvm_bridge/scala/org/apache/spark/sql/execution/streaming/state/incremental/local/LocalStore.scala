@@ -104,9 +104,9 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     lazy val state: StoreVersions = {
       StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
       RocksDBLoader.loadLibrary() // not in the task's thread: an interrupted load could not be repeated
-      val made = new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
+      val versions = new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
       touched = true
-      made
+      versions
     }
   }
 
@@ -434,12 +434,12 @@ private[local] final class SparkAttempts extends Attempts {
  * restore lists them; the agent is asked again if other executors may have written since.
  */
 private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts {
-  private var taken = Map.empty[Long, VersionId]
+  private var takenVersions = Map.empty[Long, VersionId]
   private var newest: Option[(VersionId, SeenAttempts)] = None
   private var tried = 0L
 
   override def known(version: VersionId): Option[VersionId] =
-    if (version.number == 0 || version.id.isDefined) Some(version) else synchronized(taken.get(version.number))
+    if (version.number == 0 || version.id.isDefined) Some(version) else synchronized(takenVersions.get(version.number))
 
   override def start(version: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart = {
     val seen =
@@ -468,7 +468,7 @@ private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts 
   override def committed(version: VersionId, seen: SeenAttempts): Unit = take(version, seen)
 
   override def failed(version: VersionId): Unit = {
-    synchronized { if (taken.get(version.number).contains(version)) taken -= version.number }
+    synchronized { if (takenVersions.get(version.number).contains(version)) takenVersions -= version.number }
     // Spark may have interrupted the thread of the task, which then cannot call the agent.
     LocalStore.later(() => agent.refuse(version))
   }
@@ -477,14 +477,14 @@ private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts 
     if (Thread.currentThread.isInterrupted) failed(version) else agent.refuse(version)
 
   override def refused(): Unit = synchronized {
-    taken = Map.empty
+    takenVersions = Map.empty
     newest = None
   }
 
-  override def forgetBefore(number: Long): Unit = synchronized { taken = taken.filter(_._1 >= number) }
+  override def forgetBefore(number: Long): Unit = synchronized { takenVersions = takenVersions.filter(_._1 >= number) }
 
   private def take(version: VersionId, seen: SeenAttempts): Unit = synchronized {
-    taken += version.number -> version
+    takenVersions += version.number -> version
     newest = Some(version -> seen)
   }
 }
@@ -525,8 +525,8 @@ private[local] final class RestoreForReader {
       if (opened.restored.isDefined) uncounted.set(Some(opened.copy(transaction = null)))
       opened
     } else {
-      val kept = uncounted.getAndSet(None)
-      kept.filter(reader => opened.restored.isEmpty && reader.start.version == opened.start.version)
+      val uncountedRead = uncounted.getAndSet(None)
+      uncountedRead.filter(reader => opened.restored.isEmpty && reader.start.version == opened.start.version)
         .fold(opened)(reader => opened.copy(loadMs = reader.loadMs + opened.loadMs, restored = reader.restored))
     }
 

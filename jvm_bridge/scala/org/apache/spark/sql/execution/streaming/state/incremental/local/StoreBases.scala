@@ -158,7 +158,7 @@ final class BackgroundVerification(
     bytesPerS: => Long,
     executor: => Executor = BackgroundVerification.thread)
     extends Logging {
-  private var left = List.empty[(String, Long)]
+  private var filesLeft = List.empty[(String, Long)]
 
   /** The position in the first of these files: a block, and how many bytes of the file are verified. */
   private var position = VerifiedStretch(0, 0)
@@ -166,7 +166,7 @@ final class BackgroundVerification(
   private var isRunning = false
 
   def counters: VerificationCounters =
-    synchronized(counts.copy(leftBytes = math.max(0, left.map(_._2).sum - position.bytes)))
+    synchronized(counts.copy(leftBytes = math.max(0, filesLeft.map(_._2).sum - position.bytes)))
 
   /**
    * Verifies all files of a restore, and drops those left of another base. Call it after a transaction has begun on the
@@ -175,7 +175,7 @@ final class BackgroundVerification(
   def restored(): Unit = if (bytesPerS > 0) {
     val files = state.withBase(_.unreadFiles).getOrElse(Map.empty).toList
     synchronized {
-      left = files
+      filesLeft = files
       position = VerifiedStretch(0, 0)
     }
     goOn()
@@ -183,7 +183,7 @@ final class BackgroundVerification(
 
   /** Goes on with the files that are left, or starts with them: a batch has begun, perhaps on another base. */
   def goOn(): Unit = synchronized {
-    if (left.nonEmpty && !isRunning) {
+    if (filesLeft.nonEmpty && !isRunning) {
       isRunning = true
       try executor.execute(() =>
           Supervised.guarded(s"The restored files of $name are verified again with the next batch")(run()))
@@ -199,13 +199,13 @@ final class BackgroundVerification(
     try while (step()) {}
     catch {
       case e @ (_: IOException | _: RuntimeException) => // the files may be sound: readers verify the blocks they read
-        synchronized { left = Nil }
+        synchronized { filesLeft = Nil }
         logWarning(s"The restored files of $name are not verified in the background any more", e)
     } finally synchronized { isRunning = false }
 
   /** Verifies a stretch. Returns true if there is more to do. */
   private def step(): Boolean = {
-    val (todo, from) = synchronized((left, position))
+    val (todo, from) = synchronized((filesLeft, position))
     todo.headOption.exists { case (file, _) =>
       try state.withBase(_.verifyUnread(file, from.next)) match {
           case None => false
@@ -224,10 +224,10 @@ final class BackgroundVerification(
 
   /** @param todo the files that were left at the beginning; a restore may have replaced them meanwhile */
   private def noteVerified(todo: List[(String, Long)], stretch: Option[VerifiedStretch]): Unit = synchronized {
-    if (todo eq left) stretch match {
+    if (todo eq filesLeft) stretch match {
       case Some(verified) => position = VerifiedStretch(verified.next, position.bytes + verified.bytes)
       case None =>
-        left = left.tail
+        filesLeft = filesLeft.tail
         position = VerifiedStretch(0, 0)
     }
     counts = counts.copy(bytes = counts.bytes + stretch.fold(0L)(_.bytes))

@@ -75,13 +75,13 @@ private[lookahead] final class LookAheadRows(
   import LookAheadRows._
 
   private lazy val announce = expecting
-  private val taken = new ArrayDeque[InternalRow]
+  private val rowsAhead = new ArrayDeque[InternalRow]
 
-  def hasNext: Boolean = !taken.isEmpty || rows.hasNext
+  def hasNext: Boolean = !rowsAhead.isEmpty || rows.hasNext
 
   def next(): InternalRow = {
-    if (taken.isEmpty && announce.isDefined && rows.hasNext) take()
-    if (taken.isEmpty) rows.next() else taken.poll()
+    if (rowsAhead.isEmpty && announce.isDefined && rows.hasNext) take()
+    if (rowsAhead.isEmpty) rows.next() else rowsAhead.poll()
   }
 
   private def take(): Unit = {
@@ -89,7 +89,7 @@ private[lookahead] final class LookAheadRows(
     var bytes = 0L
     while (rows.hasNext && keys.length < MaxRows && bytes < MaxBytes) {
       val row = rows.next().copy()
-      taken.add(row)
+      rowsAhead.add(row)
       keys += key(row).copy()
       bytes += keys.last.getSizeInBytes
       row match {

@@ -271,7 +271,7 @@ private[memory] object SpillFile {
 
   /** Sizes of a shared file: the number of pieces like its first for which it has room, and its least length. */
   private val piecesEach = 16
-  private val leastBytes = 128L << 10
+  private val minBytes = 128L << 10
   private val alignment = 64L
   private val ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
   private val zeros = ByteBuffer.allocateDirect(1 << 16).asReadOnlyBuffer
@@ -297,7 +297,7 @@ private[memory] object SpillFile {
   }
 
   private def sharedBytes(bytes: Int, maxBytes: Long): Long =
-    math.max(bytes, math.min(maxBytes, math.max(leastBytes, piecesEach * aligned(bytes))))
+    math.max(bytes, math.min(maxBytes, math.max(minBytes, piecesEach * aligned(bytes))))
 
   private def aligned(bytes: Int): Long = (bytes + alignment - 1) & -alignment
 
@@ -323,11 +323,11 @@ private[memory] object SpillFile {
 
   private def fill(channel: FileChannel, bytes: Long): Unit = {
     val block = zeros.duplicate
-    var left = bytes
-    while (left > 0) {
-      block.position(0).limit(math.min(left, block.capacity).toInt)
+    var rest = bytes
+    while (rest > 0) {
+      block.position(0).limit(math.min(rest, block.capacity).toInt)
       OffHeap.fileUse()
-      left -= channel.write(block)
+      rest -= channel.write(block)
     }
   }
 }

@@ -251,7 +251,7 @@ private[memory] final class PartlySorted(records: Array[Long]) extends OrderedRe
   }
 
   private def sortMore(): Unit = if (endCount > 0) {
-    while (ends(endCount - 1) - sorted > mostAtOnce && divide(sorted, ends(endCount - 1))) {}
+    while (ends(endCount - 1) - sorted > maxAtOnce && divide(sorted, ends(endCount - 1))) {}
     val end = ends(endCount - 1)
     endCount -= 1
     val piece = java.util.Arrays.copyOfRange(records, sorted, end)
@@ -303,7 +303,7 @@ private[memory] final class PartlySorted(records: Array[Long]) extends OrderedRe
 private[memory] object PartlySorted {
 
   /** The number of records up to which a piece is not divided. */
-  val mostAtOnce = 1024
+  val maxAtOnce = 1024
 
   private def wordsOf(records: Array[Long]): Array[Long] = {
     val depth = commonPrefix(records)

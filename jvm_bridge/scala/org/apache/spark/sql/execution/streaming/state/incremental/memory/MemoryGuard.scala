@@ -41,8 +41,8 @@ private[memory] object MemoryGuard {
 
     /** Returns the index of the last piece that begins at or before an address, or -1. */
     def before(at: Long): Int = {
-      val found = Arrays.binarySearch(starts, at)
-      if (found >= 0) found else -found - 2
+      val position = Arrays.binarySearch(starts, at)
+      if (position >= 0) position else -position - 2
     }
 
     /** Returns the indices of the pieces that overlap with a piece, or an empty range at the index where it belongs. */
@@ -56,16 +56,16 @@ private[memory] object MemoryGuard {
 
     /** Returns the pieces with others in place of some. */
     def patched(places: Range, others: Array[Piece]): Pieces = {
-      val made = new Array[Piece](sorted.length - places.length + others.length)
-      val madeStarts = new Array[Long](made.length)
+      val pieces = new Array[Piece](sorted.length - places.length + others.length)
+      val madeStarts = new Array[Long](pieces.length)
       val after = places.start + others.length
-      System.arraycopy(sorted, 0, made, 0, places.start)
+      System.arraycopy(sorted, 0, pieces, 0, places.start)
       System.arraycopy(starts, 0, madeStarts, 0, places.start)
-      System.arraycopy(others, 0, made, places.start, others.length)
+      System.arraycopy(others, 0, pieces, places.start, others.length)
       others.indices.foreach(i => madeStarts(places.start + i) = others(i).start)
-      System.arraycopy(sorted, places.end, made, after, sorted.length - places.end)
+      System.arraycopy(sorted, places.end, pieces, after, sorted.length - places.end)
       System.arraycopy(starts, places.end, madeStarts, after, starts.length - places.end)
-      new Pieces(made, madeStarts)
+      new Pieces(pieces, madeStarts)
     }
   }
 
@@ -100,8 +100,8 @@ private[memory] object MemoryGuard {
 
   private def accessOffHeap(at: Long, bytes: Long): Unit = {
     val hint = ((at >>> 12) & (hints.length - 1)).toInt
-    val known = hints(hint)
-    if (known == null || known.freed != null || !known.holds(at, bytes)) {
+    val piece = hints(hint)
+    if (piece == null || piece.freed != null || !piece.holds(at, bytes)) {
       val now = live
       val i = now.before(at)
       if (i < 0 || !now.sorted(i).holds(at, bytes)) fault(at, bytes)

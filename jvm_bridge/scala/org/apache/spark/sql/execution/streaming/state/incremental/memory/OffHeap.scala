@@ -102,9 +102,9 @@ private[incremental] object OffHeap {
 
   /** Returns a buffer outside the heap, which the garbage collector or [[dispose]] frees. */
   def buffer(bytes: Int): ByteBuffer = {
-    val made = ByteBuffer.allocateDirect(bytes)
-    if (checked) MemoryGuard.collected(made)
-    made
+    val buffer = ByteBuffer.allocateDirect(bytes)
+    if (checked) MemoryGuard.collected(buffer)
+    buffer
   }
 
   /** Frees a buffer at once. Nobody may use it any more. */

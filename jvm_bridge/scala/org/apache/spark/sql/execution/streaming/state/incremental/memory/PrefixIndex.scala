@@ -29,7 +29,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
   private var mask = 0L
 
   /** Number of slots that are not free, and of those that hold a record or a set. */
-  private var taken = 0L
+  private var takenSlots = 0L
   private var live = 0L
 
   /**
@@ -43,7 +43,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
   def add(record: Long): Unit = {
     val length = prefixLength(record)
     if (length >= 0) {
-      if (table == null || (taken + 1) * 2 > mask + 1) rebuild()
+      if (table == null || (takenSlots + 1) * 2 > mask + 1) rebuild()
       val at = Record.keyAddress(record)
       val hash = SlotHash.of(null, at, length)
       val tag = tagOf(hash)
@@ -61,7 +61,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
       else if (alike < maxSingle || !gather(hash, record, length)) {
         OffHeap.putLong(null, table.address(if (free < 0) i else free), record | tag)
         live += 1
-        if (free < 0) taken += 1
+        if (free < 0) takenSlots += 1
       }
     }
   }
@@ -75,10 +75,10 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     val many = records.size > maxSingle
     if (many) {
       val set = sets.of(records) | setBit | tagOf(hash)
-      var kept = false
+      var hasSet = false
       foreachSlot(hash, null, at, length) { slot =>
-        OffHeap.putLong(null, slot, if (kept) deleted else set)
-        kept = true
+        OffHeap.putLong(null, slot, if (hasSet) deleted else set)
+        hasSet = true
       }
       live -= records.size - 2
     }
@@ -159,7 +159,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     val capacity = java.lang.Long.highestOneBit(live * 3 + smallest) * 2
     table = Slots.zeros(capacity, slotShift, memory, spillDirectory)
     mask = capacity - 1
-    taken = live
+    takenSlots = live
     var i = 0L
     while (i < oldSlots) {
       val head = OffHeap.getLong(null, old.address(i))
@@ -193,7 +193,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     if (table != null) table.free()
     table = null
     mask = 0
-    taken = 0
+    takenSlots = 0
     live = 0
   }
 }
@@ -358,10 +358,10 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
 
   private def allocate(slotCount: Int): Long = {
     val size = sizeClass(slotCount)
-    val known = unused(size)
+    val unusedSet = unused(size)
     val bytes = headerBytes + 8L * slotCount
-    val set = if (known == 0) arena.allocate(bytes) else known
-    if (known != 0) unused(size) = OffHeap.getLong(null, known)
+    val set = if (unusedSet == 0) arena.allocate(bytes) else unusedSet
+    if (unusedSet != 0) unused(size) = OffHeap.getLong(null, unusedSet)
     OffHeap.setMemory(set, 0.toByte, bytes)
     OffHeap.putInt(null, set, slotCount)
     set
@@ -380,12 +380,12 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
   private def slotOf(set: Long, record: Long): Long = {
     val mask = slots(set) - 1
     var i = firstSlot(mask, record)
-    var found = OffHeap.getLong(null, set + headerBytes + 8L * i)
-    while (found != 0 && found != record) {
+    var other = OffHeap.getLong(null, set + headerBytes + 8L * i)
+    while (other != 0 && other != record) {
       i = (i + 1) & mask
-      found = OffHeap.getLong(null, set + headerBytes + 8L * i)
+      other = OffHeap.getLong(null, set + headerBytes + 8L * i)
     }
-    if (found == 0) 0 else set + headerBytes + 8L * i
+    if (other == 0) 0 else set + headerBytes + 8L * i
   }
 }
 

@@ -106,7 +106,7 @@ private[incremental] final class RecordList {
   /** Returns the records in key order, sorted as they are read if they are many. The list is not used any more. */
   def inOrder(): OrderedRecords =
     if (isEmpty) OrderedRecords.none
-    else if (count > PartlySorted.mostAtOnce) new PartlySorted(java.util.Arrays.copyOf(records, count))
+    else if (count > PartlySorted.maxAtOnce) new PartlySorted(java.util.Arrays.copyOf(records, count))
     else {
       KeyOrder.sort(records, count)
       asTheyAre
@@ -170,17 +170,17 @@ private[incremental] final class RecordSpool(memory: StoreMemory, spillDirectory
 private[incremental] object RowSizes {
 
   /** Bytes of a key, its column family included. The end of a file holds the last key up to three times. */
-  val mostKeyBytes: Int = 256 << 20
+  val maxKeyBytes: Int = 256 << 20
 
   /** Bytes of a key with its value; the rest of an array is for the other content of a block. */
-  val mostBytes: Int = Int.MaxValue - (1 << 20)
+  val maxBytes: Int = Int.MaxValue - (1 << 20)
 
   /** The longest array that every JVM has. */
-  private val mostArrayBytes = Int.MaxValue - 16
+  private val maxArrayBytes = Int.MaxValue - 16
 
   /** Returns true if a row of that key and that value can be read. */
   def canBeRead(keyBytes: Long, valueBytes: Long): Boolean =
-    keyBytes <= mostKeyBytes && keyBytes + valueBytes <= mostBytes
+    keyBytes <= maxKeyBytes && keyBytes + valueBytes <= maxBytes
 
   /**
    * Refuses a row that could not be read.
@@ -192,12 +192,12 @@ private[incremental] object RowSizes {
     if (!canBeRead(keyBytes, valueBytes)) {
       throw StateStoreErrors.unsupportedOperationException(operation,
         s"a key of $keyBytes bytes and a value of " +
-          s"$valueBytes: a key of the incremental state store has at most $mostKeyBytes bytes, and a key with its value at " +
-          s"most $mostBytes. Divide the row: let the key be a hash, or the values of a key be several rows")
+          s"$valueBytes: a key of the incremental state store has at most $maxKeyBytes bytes, and a key with its value at " +
+          s"most $maxBytes. Divide the row: let the key be a hash, or the values of a key be several rows")
     }
 
   /** Returns the length of a buffer that grows to this many bytes: twice as many, if an array can be as long. */
-  def doubled(bytes: Int): Int = math.max(bytes, math.min(bytes * 2L, mostArrayBytes.toLong).toInt)
+  def doubled(bytes: Int): Int = math.max(bytes, math.min(bytes * 2L, maxArrayBytes.toLong).toInt)
 }
 
 /**
@@ -283,12 +283,12 @@ private[incremental] object Bytes {
 
   /** Returns the same word of a byte string at any place. */
   def word(of: AnyRef, at: Long, length: Int, depth: Int): Long = {
-    val left = length - depth
-    if (left >= 8) reverseBytes(OffHeap.getLong(of, at + depth))
+    val restLength = length - depth
+    if (restLength >= 8) reverseBytes(OffHeap.getLong(of, at + depth))
     else {
       var word = 0L
       var i = 0
-      while (i < left) {
+      while (i < restLength) {
         word |= (OffHeap.getByte(of, at + depth + i) & 0xffL) << (56 - 8 * i)
         i += 1
       }

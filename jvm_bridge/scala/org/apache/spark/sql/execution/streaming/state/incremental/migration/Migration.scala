@@ -50,7 +50,7 @@ object Migration {
     val source = Side.of(request.source, hadoop)
     val target = Side.of(request.target, hadoop)
     val queried = Side.ofQuery(request.target, hadoop)
-    Seq(source, target).foreach(_.settleArchives())
+    Seq(source, target).foreach(_.fixArchiveFormat())
     val copies = request.stores.flatMap { store =>
       val schemas = StoreSchemas.read(target, store)
       store.partitions.map { partition =>

@@ -112,9 +112,9 @@ private[migration] final class StoreCopy(
   }
 
   private def checkKeys(writer: StateStore): Unit = {
-    val found = writer.metrics.numKeys
-    if (found != keys) {
-      throw new MigrationException("internal", s"$keys keys were written to ${writer.id}, and it has $found")
+    val storedKeys = writer.metrics.numKeys
+    if (storedKeys != keys) {
+      throw new MigrationException("internal", s"$keys keys were written to ${writer.id}, and it has $storedKeys")
     }
   }
 }

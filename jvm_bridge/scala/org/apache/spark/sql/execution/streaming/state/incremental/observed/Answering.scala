@@ -165,10 +165,10 @@ private[observed] final class Answering(queries: Queries) {
       ) - 1)
     val place = records.indexWhere(record => filters.contains(record.batch))
     if (place < 0) {
-      val kept = records.map(_.version)
+      val versions = records.map(_.version)
       throw new Problem(404, "missing",
         s"Version $version is not known here" +
-          (if (kept.isEmpty) "" else s"; versions ${kept.min} to ${kept.max} are") +
+          (if (versions.isEmpty) "" else s"; versions ${versions.min} to ${versions.max} are") +
           s". Older versions are in storage: `state-store checkpoints ${query.record.checkpoint}`")
     }
     val record = if (version == "latest") query.record else records(place)

@@ -244,17 +244,17 @@ object ReportReceiver extends Logging {
  * @param executors returns the endpoints of the executors for commands, by the executors' ids
  */
 private[observed] final class CurrentMerges(executors: () => Map[String, RpcEndpointRef]) extends Logging {
-  private var known: Seq[(String, CurrentMerge)] = Nil
+  private var knownMerges: Seq[(String, CurrentMerge)] = Nil
   private var askedNs = Option.empty[Long]
 
   /** Returns the merges of a run, with the executors that make them. Waits for a few seconds at most. */
   def of(run: String): Seq[(String, CurrentMerge)] = synchronized {
     val now = System.nanoTime
     if (askedNs.forall(now - _ > CurrentMerges.FreshNs)) {
-      known = ask()
+      knownMerges = ask()
       askedNs = Some(System.nanoTime)
     }
-    known.filter(_._2.run == run)
+    knownMerges.filter(_._2.run == run)
   }
 
   private def ask(): Seq[(String, CurrentMerge)] = {

@@ -237,9 +237,9 @@ private[observed] final class ReportedRuns extends Logging {
   /** Returns the merges of a run that ended since the last call. */
   def takeMerges(runId: String): MergesBetween = synchronized {
     runs.get(runId).fold(MergesBetween()) { entry =>
-      val taken = entry.between
+      val counts = entry.between
       entry.between = MergesBetween()
-      taken
+      counts
     }
   }
 

@@ -35,7 +35,7 @@ import org.apache.spark.util.{RpcUtils, ThreadUtils}
 final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, committedId: Long => Option[String])
     extends MergeWatcher with Logging {
   private val waiting = mutable.Map.empty[String, FullCommand]
-  private var known = false
+  private var isKnown = false
 
   // The restarts before the provider was made do not belong to this run.
   private val restartsBefore = local.agentRestarts
@@ -108,8 +108,8 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
 
   private def introduce(): Unit = {
     val first = synchronized {
-      val was = known
-      known = true
+      val was = isKnown
+      isKnown = true
       !was
     }
     if (first) {

@@ -33,7 +33,7 @@ private[observed] final case class Verdict(severity: String, sentence: String, f
 private[observed] object Verdict {
   private val Severities = Seq("critical", "warning", "note")
   private val Placeholder = """\{(\w+)\}""".r
-  private val LeastPartitions = 3
+  private val MinPartitions = 3
 
   /** The severities that a metric shows, by their values. */
   val Levels: Seq[String] = Seq("fine", "warning", "critical")
@@ -57,14 +57,14 @@ private[observed] object Verdict {
         case "store" => worstOf(rule, stores, nowMs) { (found, store, count) =>
             val place =
               s"store ${store.path("operator").asLong}/${store.path("partition").asLong}/${store.path("store").asText}"
-            val shown = if (count == 1) place else s"$count stores (the worst is $place)"
-            finding(rule, found, Some(store.path("last_failure")), Some(count), Some(store), "stores" -> shown)
+            val storesText = if (count == 1) place else s"$count stores (the worst is $place)"
+            finding(rule, found, Some(store.path("last_failure")), Some(count), Some(store), "stores" -> storesText)
           }
         case _ => worstOf(rule, groups, nowMs) { (found, group, count) =>
             val name = Json.text(group, "operator_name").getOrElse(group.path("store").asText)
-            val shown =
+            val groupText =
               s"operator ${group.path("operator").asLong} ($name, partition ${group.path("partition").asLong})"
-            finding(rule, found, None, Some(count), Some(group), "group" -> shown)
+            finding(rule, found, None, Some(count), Some(group), "group" -> groupText)
           }
       }
     }.sortBy(found => Severities.indexOf(found.rule.severity))
@@ -89,7 +89,7 @@ private[observed] object Verdict {
           "operator" -> operator, "store" -> store, "operator_name" -> Json.text(members.head, "operator_name"),
           "partition" -> largest.map(_._2), "largest_partition" -> largest.map(_._2),
           "largest_bytes" -> largest.map(_._1.toLong), "largest_ratio" -> ratio,
-          "skewed_ratio" -> ratio.filter(_ => sized.size >= LeastPartitions && largest.get._1 > Model.skewLeastBytes))
+          "skewed_ratio" -> ratio.filter(_ => sized.size >= MinPartitions && largest.get._1 > Model.skewLeastBytes))
     }
 
   private def medianOf(sizes: Seq[Double]): Double = {

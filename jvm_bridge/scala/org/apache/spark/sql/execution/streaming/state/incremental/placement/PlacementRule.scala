@@ -54,7 +54,7 @@ private final class Placements(context: SparkContext) extends Logging {
   context.addSparkListener(times)
 
   /** Moves stores of a planned batch, if the executors changed since the last one. */
-  def planned(plan: SparkPlan, session: SparkSession, mostMoves: Int): Unit = {
+  def planned(plan: SparkPlan, session: SparkSession, maxMoves: Int): Unit = {
     val stages = stagesOf(plan)
     stages.flatten.flatMap(_.stateInfo).headOption.foreach { info =>
       val listing = executors.now
@@ -62,7 +62,7 @@ private final class Placements(context: SparkContext) extends Logging {
         // Spark chooses for the first batch.
         case None => runs.synchronized(runs.put(info.queryRunId, new Run(info.storeVersion)))
         case Some(run) if run.looksAt(info.storeVersion, listing.generation) =>
-          if (spread(run, listing.executors, stages, new Coordinator(session), mostMoves)) run.settled()
+          if (spread(run, listing.executors, stages, new Coordinator(session), maxMoves)) run.stopMoving()
         case _ => ()
       }
     }
@@ -74,7 +74,7 @@ private final class Placements(context: SparkContext) extends Logging {
       living: Seq[Executor],
       stages: Seq[Seq[StateStoreWriter]],
       coordinator: Coordinator,
-      mostMoves: Int): Boolean =
+      maxMoves: Int): Boolean =
     stages.zipWithIndex.map { case (writers, stage) =>
       val id = writers.head.stateInfo.get.queryRunId
       val stores = storesOf(writers, coordinator)
@@ -82,7 +82,7 @@ private final class Placements(context: SparkContext) extends Logging {
       val first = if (living.isEmpty) 0 else Math.floorMod(31 * id.hashCode + stage, living.size)
       val assigned = Assignment.of(
         living.drop(first) ++ living.take(first), stores.map { case (partition, at) => partition -> at.head._2 },
-        times.medians(id.toString, stage), if (mostMoves == 0) Int.MaxValue else mostMoves,
+        times.medians(id.toString, stage), if (maxMoves == 0) Int.MaxValue else maxMoves,
         run.moved(stage))
       assigned.moves.foreach { case (partition, to) =>
         stores(partition).foreach { case (store, _) => coordinator.place(store, to.host, to.id) }
@@ -130,7 +130,7 @@ private[placement] final class Run(firstVersion: Long) {
     }
 
   /** Notes that nothing is left to move until the executors change. */
-  def settled(): Unit = looks = 0
+  def stopMoving(): Unit = looks = 0
 
   /** Returns the partitions of a stage that have left a living executor since the executors changed. */
   def moved(stage: Int): Set[Int] = gone.getOrElse(stage, Set.empty)

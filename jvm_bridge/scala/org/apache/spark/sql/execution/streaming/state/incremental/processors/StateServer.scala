@@ -467,7 +467,7 @@ private[processors] final class AnswerPickle {
   private def reserve(bytes: Int): Unit =
     if (size > buffer.length - bytes) {
       val needed = Math.addExact(size, bytes)
-      buffer = Arrays.copyOf(buffer, Math.max(needed, Math.min(2L * buffer.length, MostBytes).toInt))
+      buffer = Arrays.copyOf(buffer, Math.max(needed, Math.min(2L * buffer.length, MaxBytes).toInt))
     }
 }
 
@@ -482,5 +482,5 @@ private[processors] object AnswerPickle {
 
   /** The size of a buffer that is not kept for the next answer. */
   private val LargeBytes = 16 << 20
-  private val MostBytes = Int.MaxValue - 16L
+  private val MaxBytes = Int.MaxValue - 16L
 }

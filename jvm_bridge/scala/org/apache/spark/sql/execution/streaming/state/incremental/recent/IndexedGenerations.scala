@@ -110,14 +110,14 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     replaced = null
   }
 
-  /** Returns true if [[takeOutNewest]] may be called: no base has the newest generation, and none came after it. */
-  private[recent] def canTakeOutNewest: Boolean = replaced != null && generationsInBase < generations.size
+  /** Returns true if [[unpublishNewest]] may be called: no base has the newest generation, and none came after it. */
+  private[recent] def canUnpublishNewest: Boolean = replaced != null && generationsInBase < generations.size
 
   /**
    * Undoes [[publish]] of the newest generation, and returns it with its reference. Rows that it replaced and that were
    * evicted since are in the base.
    */
-  private[recent] def takeOutNewest(): Generation = {
+  private[recent] def unpublishNewest(): Generation = {
     val newest = generations.last
     var i = 0L
     newest.memtable.foreachRecord { record =>
@@ -126,7 +126,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
       ordered.takenBack(record, old)
       i += 1
     }
-    ordered.takeOutNewest()
+    ordered.dropNewest()
     forgetReplaced()
     generations.removeLast()
   }
@@ -276,16 +276,16 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   @inline private def select(records: Array[Long], n: Int, to: Array[Long])(wanted: Long => Boolean): Int = {
-    var found = 0
+    var count = 0
     var i = 0
     while (i < n) {
       if (wanted(records(i))) {
-        to(found) = records(i)
-        found += 1
+        to(count) = records(i)
+        count += 1
       }
       i += 1
     }
-    found
+    count
   }
 
   /** Returns true if [[evict]] can drop records. */
@@ -395,8 +395,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   /** Returns the copy of a record; 0 if it was not saved. */
   private def movedTo(record: Long, saved: EvictableSegment): Long = {
-    val found = index.find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
-    if (saved.holds(found)) found else 0
+    val newest = index.find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
+    if (saved.holds(newest)) newest else 0
   }
 
   def mergedBytes: Long = bytes(0, generationsInBase) + pieces.iterator.map(_.bytes).sum
@@ -437,7 +437,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
 
   private var table: Slots = _
   private var mask = 0L
-  private var taken = 0L
+  private var takenSlots = 0L
 
   /** The number of keys that the index finds, and of those whose newest record is not a removal. */
   var count = 0L
@@ -488,12 +488,12 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   private def slotOf(record: Long): Long = {
     if (count == 0) return 0
     val hash = Record.hash(record)
-    val wanted = record | tagOf(hash)
+    val tagged = record | tagOf(hash)
     var i = hash & mask
     while (true) {
       val slot = table.address(i)
       val head = OffHeap.getLong(null, slot)
-      if (head == wanted) return slot
+      if (head == tagged) return slot
       if (head == 0) return 0
       i = (i + 1) & mask
     }
@@ -502,7 +502,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
 
   /** Returns the bytes that [[reserve]] takes for this many more keys. */
   private[recent] def bytesFor(more: Long): Long =
-    if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3
+    if ((takenSlots + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3
     else 0
 
   /** Makes room for this many more keys; may take memory, or a file, for a larger table. */
@@ -519,7 +519,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     val oldCapacity = capacity
     table = grown
     mask = newCapacity - 1
-    taken = count
+    takenSlots = count
     var i = 0L
     while (i < oldCapacity) {
       val head = OffHeap.getLong(null, old.address(i))
@@ -558,7 +558,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     if (slot == 0) {
       OffHeap.putLong(null, freeSlot(hash), record | tagOf(hash))
       count += 1
-      taken += 1
+      takenSlots += 1
     } else {
       if (!Record.isRemoved(old)) present -= 1
       Record.unmark(old)
@@ -617,7 +617,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     table = null
     count = 0
     present = 0
-    taken = 0
+    takenSlots = 0
   }
 }
 

@@ -133,8 +133,8 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     Record.setValueLength(target, length)
     val head = if (slot == 0) 0L else OffHeap.getLong(null, at)
     if ((head & changed) == 0) OffHeap.putInt(null, at + 12, changes)
-    val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
-    OffHeap.putLong(null, at, target | changed | known | (if (wasRecorded || appended != null) recorded else 0L))
+    val priorState = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
+    OffHeap.putLong(null, at, target | changed | priorState | (if (wasRecorded || appended != null) recorded else 0L))
     if (appended != null) overwritten.addAppended(target, appended) else if (wasRecorded) overwritten.add(target)
     ordered.note(old, target, isFirst = (head & changed) == 0)
     account(at, 1, length)

@@ -41,11 +41,11 @@ private[incremental] final class OrderedIndex private[recent] (
    */
   def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
     synchronized {
-      val shown = (record: Long) => rows.isNewest(record) && wanted(record)
+      val isShown = (record: Long) => rows.isNewest(record) && wanted(record)
       val newest = rows.newestChanges
       val (order, hasNewest) = orders.forRange(from, until, rows.foreachNewest, rows.isNewest, newest.isDefined)
-      val older = order.sourcesIn(from, until, shown)
-      newest.filterNot(_ => hasNewest).fold(older)(older ++ _.sorted.sourcesIn(from, until, shown))
+      val older = order.sourcesIn(from, until, isShown)
+      newest.filterNot(_ => hasNewest).fold(older)(older ++ _.sorted.sourcesIn(from, until, isShown))
     }
 
   /**
@@ -86,7 +86,7 @@ private[incremental] final class OrderedIndex private[recent] (
   /**
    * Drops the orders of the newest generation, which is taken out; [[takenBack]] was called for each of its records.
    */
-  private[recent] def takeOutNewest(): Unit = orders.forgetThoseWithNewest()
+  private[recent] def dropNewest(): Unit = orders.forgetThoseWithNewest()
 
   /** Adds a record that came into the index in place of an older one of its key; 0 if there was none. */
   private[recent] def put(record: Long, old: Long): Unit = if (prefixes != null) forgetOnFailure(show(record, old))
@@ -173,16 +173,16 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
       hasNewest: Boolean): (SortedRuns, Boolean) = {
     val family = familyOf(from, until)
     val order = orders.getOrElse(family, {
-        val made = new SortedRuns(memory, spillDirectory)
-        try made.addUnsorted(ofFamily(family, foreach), wanted)
+        val runs = new SortedRuns(memory, spillDirectory)
+        try runs.addUnsorted(ofFamily(family, foreach), wanted)
         catch {
           case e: Throwable =>
-            made.free()
+            runs.free()
             throw e
         }
-        orders += family -> made
+        orders += family -> runs
         if (hasNewest) withNewest += family
-        made
+        runs
       })
     (order, withNewest(family))
   }

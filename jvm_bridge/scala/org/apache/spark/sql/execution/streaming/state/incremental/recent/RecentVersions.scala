@@ -61,15 +61,15 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
 
   /** Returns true if [[switchTo]] can make another attempt the newest version. */
   def canSwitchTo(version: VersionId): Boolean =
-    others.exists(_.version == version) && (waiting.nonEmpty || inIndex.readers == 0 && inIndex.canTakeOutNewest)
+    others.exists(_.version == version) && (waiting.nonEmpty || inIndex.readers == 0 && inIndex.canUnpublishNewest)
 
   /** Makes another attempt the newest version. The newest one until now joins the other attempts. */
   def switchTo(version: VersionId): Unit = {
-    if (waiting.isEmpty) waiting = Vector(inIndex.takeOutNewest())
+    if (waiting.isEmpty) waiting = Vector(inIndex.unpublishNewest())
     val i = others.indexWhere(_.version == version)
-    val chosen = others(i)
+    val generation = others(i)
     others = others.updated(i, waiting.last)
-    waiting = waiting.init :+ chosen
+    waiting = waiting.init :+ generation
   }
 
   /** Keeps an attempt, which gives way to a later one. The first attempt is the likeliest to be taken, then the last. */
@@ -99,7 +99,7 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
    * @return the number of generations on the way to the n-th that are still pending
    */
   def indexUpTo(n: Int): Int = {
-    if (canStepBackTo(n)) waiting = inIndex.takeOutNewest() +: waiting
+    if (canStepBackTo(n)) waiting = inIndex.unpublishNewest() +: waiting
     if (n < indexedCount) replace(inIndex.cut(n))
     val above = n - indexedCount
     if (inIndex.readers > 0) above
@@ -114,7 +114,7 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
    * Returns true if [[indexUpTo]] of n takes the newest generation out of the index, which costs as much as bringing it
    * in did.
    */
-  def canStepBackTo(n: Int): Boolean = n == indexedCount - 1 && inIndex.readers == 0 && inIndex.canTakeOutNewest
+  def canStepBackTo(n: Int): Boolean = n == indexedCount - 1 && inIndex.readers == 0 && inIndex.canUnpublishNewest
 
   private def publish(n: Int): Unit = (0 until n).foreach { _ =>
     makeRoom(inIndex.bytesFor(waiting.head))
@@ -184,7 +184,7 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     math.min(lastMemtableKeys, MemTable.keysWithin(memory.budgetBytes / RecentVersions.expectedShare)).toInt
 
   /** Returns true if memory is full of versions that no base holds. */
-  def needBase: Boolean = {
+  def needsIngest: Boolean = {
     val unmerged = inIndex.unmergedBytes + waiting.map(_.memtable.bytes).sum
     val full = rowSpilledBytes > 0 || memory.usedBytes + lastMemtableBytes > memory.budgetBytes / 10 * 9
     full && unmerged > 0 && unmerged >= inIndex.mergedBytes

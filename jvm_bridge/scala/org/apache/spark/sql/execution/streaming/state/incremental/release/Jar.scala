@@ -49,18 +49,18 @@ object Jar extends Logging {
     }
   }
 
-  private lazy val found: Option[String] = {
+  private lazy val mismatch: Option[String] = {
     val places = getClass.getClassLoader.getResources(Stamp).asScala.toSeq
     problem(places.map(place => place -> read(place)), SPARK_VERSION)
   }
 
   /** Throws an IllegalStateException if the jar is for another Spark, or if two jars differ. */
-  def check(): Unit = found.foreach(text => throw new IllegalStateException(text))
+  def check(): Unit = mismatch.foreach(text => throw new IllegalStateException(text))
 
   /**
    * Returns the reason why the jar does not work with this Spark, as a sentence that says what to do; None if it works.
    */
-  def problem: Option[String] = found
+  def problem: Option[String] = mismatch
 
   private[release] def problem(stamps: Seq[(URL, Map[String, String])], spark: String): Option[String] = {
     def madeFor(stamp: Map[String, String]): String = minor(stamp.getOrElse("spark", ""))

@@ -301,12 +301,12 @@ private[sst] object SstWriter {
 
   def varint(value: Long): Array[Byte] = {
     val bytes = Array.newBuilder[Byte]
-    var left = value
-    while ((left & ~0x7fL) != 0) {
-      bytes += (left | 0x80).toByte
-      left >>>= 7
+    var rest = value
+    while ((rest & ~0x7fL) != 0) {
+      bytes += (rest | 0x80).toByte
+      rest >>>= 7
     }
-    bytes += left.toByte
+    bytes += rest.toByte
     bytes.result()
   }
 
@@ -336,7 +336,7 @@ private[sst] object SstWriter {
  * out to be large. One thread.
  */
 private[sst] final class SstBlockWriter(channel: FileChannel) {
-  private var buffer = OffHeap.buffer(SstBlockWriter.leastRoomBytes)
+  private var buffer = OffHeap.buffer(SstBlockWriter.minRoomBytes)
   private var address = OffHeap.addressOf(buffer)
   private var at = 0
   private var written = 0L
@@ -405,12 +405,12 @@ private[sst] final class SstBlockWriter(channel: FileChannel) {
   }
 
   def putVarint(value: Long): Unit = {
-    var left = value
-    while ((left & ~0x7fL) != 0) {
-      putByte((left | 0x80).toByte)
-      left >>>= 7
+    var rest = value
+    while ((rest & ~0x7fL) != 0) {
+      putByte((rest | 0x80).toByte)
+      rest >>>= 7
     }
-    putByte(left.toByte)
+    putByte(rest.toByte)
   }
 
   /** Puts any number of bytes from a place as [[OffHeap]] takes it; needs no [[ensure]]. */
@@ -452,7 +452,7 @@ private[sst] final class SstBlockWriter(channel: FileChannel) {
 }
 
 private object SstBlockWriter {
-  private val leastRoomBytes = 32 << 10
+  private val minRoomBytes = 32 << 10
   private val roomBytes = 256 << 10
 }
 
@@ -551,12 +551,12 @@ private[incremental] object OverwrittenChanges {
       override def hasNext: Boolean = nextAddress < at + bytes
 
       override def next(): Change = {
-        val left = at + bytes - nextAddress - 8
-        if (left < 0) table.changed(at)
+        val restBytes = at + bytes - nextAddress - 8
+        if (restBytes < 0) table.changed(at)
         val keyLength = OffHeap.getInt(null, nextAddress)
         val valueLength = OffHeap.getInt(null, nextAddress + 4)
         val valueBytes = bytesOf(valueLength)
-        if (keyLength < 0 || keyLength.toLong + valueBytes > left) table.changed(at)
+        if (keyLength < 0 || keyLength.toLong + valueBytes > restBytes) table.changed(at)
         val key = Bytes.array(nextAddress + 8, keyLength)
         val value = if (valueLength == Record.removed) null else Bytes.array(nextAddress + 8 + keyLength, valueBytes)
         nextAddress += 8L + keyLength + valueBytes
@@ -578,7 +578,7 @@ final class DeltaReader(file: File) extends AutoCloseable {
   private val table = SstTable.read(file)
   private val cursor = new SstCursor(table)
   private val room = new SstRoom
-  private val shown = new java.util.HashSet[ByteBuffer]
+  private val appendedKeys = new java.util.HashSet[ByteBuffer]
   private var begun = false
   private var read = 0L
   private var open = true
@@ -605,12 +605,12 @@ final class DeltaReader(file: File) extends AutoCloseable {
     if (!open) false
     else if (earlier.hasNext) {
       current = earlier.next()
-      if (current.isAppended) shown.add(ByteBuffer.wrap(current.key))
+      if (current.isAppended) appendedKeys.add(ByteBuffer.wrap(current.key))
       true
     } else {
       while (advanceCursor()) {
         val key = Bytes.array(cursor.keyAddress, cursor.keyLength)
-        if (shown.isEmpty || !shown.contains(ByteBuffer.wrap(key))) {
+        if (appendedKeys.isEmpty || !appendedKeys.contains(ByteBuffer.wrap(key))) {
           val value =
             if (cursor.valueLength == Record.removed) null else Bytes.array(cursor.valueAddress, cursor.valueLength)
           current = Change(key, value, isAppended = false)
@@ -634,9 +634,9 @@ final class DeltaReader(file: File) extends AutoCloseable {
   private def advanceCursor(): Boolean = {
     if (begun) cursor.next() else cursor.seekToFirst()
     begun = true
-    val found = cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0
-    if (found) read += 1
-    found
+    val isReserved = cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0
+    if (isReserved) read += 1
+    isReserved
   }
 
   /** Checks that the reserved record, and nothing else, follows the changes. */
@@ -649,7 +649,7 @@ final class DeltaReader(file: File) extends AutoCloseable {
   def close(): Unit = if (open) {
     open = false
     current = null
-    shown.clear()
+    appendedKeys.clear()
     cursor.close()
     room.free()
     table.close()

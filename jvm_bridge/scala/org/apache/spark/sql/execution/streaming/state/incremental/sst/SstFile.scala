@@ -172,9 +172,9 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
    * @throws DamagedSstException if the file is too short
    */
   def read(offset: Long, length: Int): Array[Byte] = {
-    val kept = end
-    val at = if (kept == null) -1 else offset - (bytes - kept.length)
-    if (at >= 0 && at + length <= kept.length) java.util.Arrays.copyOfRange(kept, at.toInt, at.toInt + length)
+    val tail = end
+    val at = if (tail == null) -1 else offset - (bytes - tail.length)
+    if (at >= 0 && at + length <= tail.length) java.util.Arrays.copyOfRange(tail, at.toInt, at.toInt + length)
     else readFile(offset, length)
   }
 
@@ -341,7 +341,7 @@ private object SstFile {
  * verifies it again, which does no harm.
  */
 private[incremental] final class Verified {
-  private var known: Array[Boolean] = _
+  private var blockMarks: Array[Boolean] = _
 
   /** True if index, filter and properties were found right. */
   @volatile var metadata = false
@@ -352,8 +352,8 @@ private[incremental] final class Verified {
    * @param count number of data blocks
    */
   def blocks(count: Int): Array[Boolean] = synchronized {
-    if (known == null) known = new Array[Boolean](count)
-    known
+    if (blockMarks == null) blockMarks = new Array[Boolean](count)
+    blockMarks
   }
 }
 
@@ -375,8 +375,8 @@ private[incremental] object Verified {
 
   private def of(id: FileId): Verified = entries.synchronized {
     forget()
-    val known = entries.get(id).map(_.get).orNull
-    if (known != null) known
+    val marks = entries.get(id).map(_.get).orNull
+    if (marks != null) marks
     else {
       val verified = new Verified
       entries(id) = new Entry(id, verified)
@@ -395,7 +395,7 @@ private[incremental] object Verified {
 
   private def idOf(file: File): Option[FileId] =
     try {
-      val found = Files.readAttributes(file.toPath, classOf[BasicFileAttributes])
-      Option(found.fileKey).map(FileId(_, found.size, found.lastModifiedTime))
+      val attributes = Files.readAttributes(file.toPath, classOf[BasicFileAttributes])
+      Option(attributes.fileKey).map(FileId(_, attributes.size, attributes.lastModifiedTime))
     } catch { case _: IOException => None } // opening the file will report the error
 }

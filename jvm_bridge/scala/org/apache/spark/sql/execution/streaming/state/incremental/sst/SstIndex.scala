@@ -224,12 +224,12 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
   def blockOf(key: AnyRef, keyAt: Long, keyLength: Int): Int = {
     var low = 0
     var high = count
-    val known = fences
-    if (known == null) noteSearch()
-    else if (known.covers(key, keyAt, keyLength)) {
-      val word = known.wordOf(key, keyAt, keyLength)
-      low = known.from(word)
-      high = known.until(word, high)
+    val words = fences
+    if (words == null) noteSearch()
+    else if (words.covers(key, keyAt, keyLength)) {
+      val word = words.wordOf(key, keyAt, keyLength)
+      low = words.from(word)
+      high = words.until(word, high)
     }
     while (low < high) {
       val middle = (low + high) >>> 1
@@ -242,7 +242,7 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
    * Counts a search, and makes fences when there were as many searches as the fences cost. Threads that overwrite each
    * other's count do no harm.
    */
-  private def noteSearch(): Unit = if (count >= SstIndex.leastFenced) {
+  private def noteSearch(): Unit = if (count >= SstIndex.minFenced) {
     searches += 1
     if (searches > count / SstIndex.blocksPerSearch) fences = SstFences.of(count, keyOf)
   }
@@ -280,7 +280,7 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
 
 private object SstIndex {
   /** The number of blocks from which fences pay. */
-  private val leastFenced = 64
+  private val minFenced = 64
 
   /** Blocks that a search pays for: a fence costs a read of one entry and saves some ten reads of each search. */
   private val blocksPerSearch = 64
@@ -471,12 +471,12 @@ private[sst] object SstFilter {
     val lines = (bytes - trailerBytes) / lineBytes
     if (lines > 0 && OffHeap.getByte(null, end - 5) == -1 && OffHeap.getByte(null, end - 4) == 0) {
       val probes = OffHeap.getByte(null, end - 3)
-      if (probes <= mostProbes) new SstFilter(start, lines, probes) else none
+      if (probes <= maxProbes) new SstFilter(start, lines, probes) else none
     } else none
   }
 
   /** RocksDB's filters ask no more; a larger number says that lines are longer, a negative one makes no probe. */
-  private val mostProbes = 30
+  private val maxProbes = 30
 }
 
 /**

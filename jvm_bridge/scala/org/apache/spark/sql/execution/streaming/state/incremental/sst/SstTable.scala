@@ -30,7 +30,7 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
   private var uses: PageUses = _
 
   /** The verified parts of the file; empty for a table that is not mapped or not complete. */
-  private val known = if (pieceBytes > 0 && missing == null) Verified.of(file) else new Verified
+  private val fileMarks = if (pieceBytes > 0 && missing == null) Verified.of(file) else new Verified
 
   /** For each data block, true if its checksum was found right. Null after [[close]]. */
   private var verified: Array[Boolean] = _
@@ -51,12 +51,12 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
   }
 
   private def open(): Unit = {
-    metadata.read(mapping, isVerified = known.metadata)
+    metadata.read(mapping, isVerified = fileMarks.metadata)
     filter = metadata.filter
     index = new SstIndex(this, source, metadata)
-    if (!known.metadata) index.verify()
-    verified = known.blocks(index.blocks)
-    known.metadata = true
+    if (!fileMarks.metadata) index.verify()
+    verified = fileMarks.blocks(index.blocks)
+    fileMarks.metadata = true
   }
 
   /** Mappings that the table takes: of the file, at least one is counted, and of the notes of the pages that are read. */
@@ -176,8 +176,8 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
 
   /** Returns true if a data block has been read and verified, and stays. */
   def isVerified(i: Int): Boolean = {
-    val known = verified
-    known != null && known(i)
+    val marks = verified
+    marks != null && marks(i)
   }
 
   /**
@@ -188,13 +188,13 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
    * @throws DamagedSstException if the block is damaged
    */
   def read(i: Int, room: SstRoom, ahead: Int): Unit = {
-    val known = verified
-    if (known == null) throw closed
+    val marks = verified
+    if (marks == null) throw closed
     val handle = block(i)
     val at = if (mapping == null || uses != null) 0 else mapping.at(handle)
     if (at == 0) copy(i, handle, room, ahead)
-    else if (known(i) || !isLent(i, handle, room)) {
-      if (!known(i)) verifyFrom(i, handle, ahead)
+    else if (marks(i) || !isLent(i, handle, room)) {
+      if (!marks(i)) verifyFrom(i, handle, ahead)
       metadata.blocks.show(at, handle, room)
     }
   }
@@ -520,7 +520,7 @@ private[incremental] final class PageUses(file: File, pageBytes: Int) extends Au
    *
    * @return true if all of it was wanted before, or read, since the agent looked
    */
-  def want(block: SstHandle): Boolean = put(block, PageUses.wanted, onlyUnused = true)
+  def want(block: SstHandle): Boolean = put(block, PageUses.wantedPage, onlyUnused = true)
 
   /** Notes a use of pages. Returns false if any of them was unused. */
   private def put(block: SstHandle, use: Byte, onlyUnused: Boolean = false): Boolean = {
@@ -546,5 +546,5 @@ private[incremental] final class PageUses(file: File, pageBytes: Int) extends Au
 private object PageUses {
   private val used: Byte = 1
   private val unused: Byte = 0
-  private val wanted: Byte = 2
+  private val wantedPage: Byte = 2
 }

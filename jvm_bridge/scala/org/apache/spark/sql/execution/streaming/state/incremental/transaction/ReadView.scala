@@ -83,9 +83,9 @@ private[transaction] final class ReadView(
         return memtable.record(slot)
       }
     }
-    val found = indexed.index.find(hash, key)
-    if (found != 0) hitCount += 1
-    found
+    val record = indexed.index.find(hash, key)
+    if (record != 0) hitCount += 1
+    record
   }
 
   /** Returns true if memory has any record of the key of a row in the base. */
@@ -141,8 +141,8 @@ private[transaction] final class ReadView(
       val slot = memtable.find(hash, at, length)
       if (slot != 0) return !Record.isRemoved(memtable.record(slot))
     }
-    val found = indexed.index.find(hash, at, length)
-    if (found != 0) !Record.isRemoved(found)
+    val newest = indexed.index.find(hash, at, length)
+    if (newest != 0) !Record.isRemoved(newest)
     else needsBase && {
       val key = Record.key(record)
       baseReader.contains(KeyHash.of(key), key)
@@ -240,21 +240,21 @@ private[transaction] object EmptyRanges {
   private def parts(range: EmptyRange, rows: OrderedRecords): Seq[EmptyRange] =
     if (rows.record == 0) Seq(range)
     else {
-      val found = Seq.newBuilder[EmptyRange]
+      val ranges = Seq.newBuilder[EmptyRange]
       var from = range.from
       var last = 0L
       var count = 0
       while (rows.record != 0) {
         last = rows.record
         if (count < maxRanges) {
-          found += EmptyRange(from, Record.key(last), range.removed / 2)
+          ranges += EmptyRange(from, Record.key(last), range.removed / 2)
           from = behindKey(last)
         }
         count += 1
         rows.next()
       }
-      found += EmptyRange(behindKey(last), range.until, range.removed / 2)
-      found.result()
+      ranges += EmptyRange(behindKey(last), range.until, range.removed / 2)
+      ranges.result()
     }
 
   /** Returns the first key that may come after the key of a record. */

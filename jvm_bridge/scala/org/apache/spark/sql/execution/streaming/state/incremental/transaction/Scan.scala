@@ -59,12 +59,12 @@ private[incremental] abstract class Scan(
   final def advance(): Boolean = {
     transaction.calls.enter()
     try {
-      val found = open && step()
-      if (!found) {
+      val hasRow = open && step()
+      if (!hasRow) {
         bytes = null
         finish()
       }
-      found
+      hasRow
     } catch { case e: Throwable => transaction.calls.fail(explained(e)) }
     finally transaction.calls.exit()
   }
@@ -111,9 +111,9 @@ private[incremental] abstract class Scan(
 
   /** Returns the changes so far in the range, removed keys too; give the list back to the transaction. */
   protected final def changedRecords(): RecordSpool = {
-    val found = transaction.scans.newSpool()
-    if (changed > 0) memtable.foreachChange(record => if (Record.within(record, from, until)) found.add(record))
-    found
+    val spool = transaction.scans.newSpool()
+    if (changed > 0) memtable.foreachChange(record => if (Record.within(record, from, until)) spool.add(record))
+    spool
   }
 
   /** Moves to the next row of the base that memory has no record of; the base may be null. */
@@ -157,8 +157,8 @@ private[incremental] final class OrderedScan(transaction: Transaction, from: Arr
   protected def step(): Boolean = {
     if (leavesCommitted) committed.next()
     leavesCommitted = false
-    var found = false
-    while (!found && (changes.record != 0 || committed.isAtRow)) {
+    var hasRow = false
+    while (!hasRow && (changes.record != 0 || committed.isAtRow)) {
       val change = changes.record
       val order =
         if (change == 0) 1
@@ -169,15 +169,15 @@ private[incremental] final class OrderedScan(transaction: Transaction, from: Arr
       if (order <= 0) {
         changes.next()
         if (order == 0) committed.next()
-        found = !Record.isRemoved(change)
-        if (found) set(change)
+        hasRow = !Record.isRemoved(change)
+        if (hasRow) set(change)
       } else {
         if (committed.record == 0) set(committed.cursor) else set(committed.record)
         leavesCommitted = true
-        found = true
+        hasRow = true
       }
     }
-    found
+    hasRow
   }
 
   protected def closeSources(): Unit = {
@@ -391,7 +391,7 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   private val records = new Array[Long](UnorderedScan.atOnce)
   private val newest = new Array[Long](UnorderedScan.atOnce)
   private var read = 0
-  private var shown = 0
+  private var position = 0
   private var base: Cursor = _
   private var baseBegun = false
 
@@ -424,9 +424,9 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   private def stepIndex(): Boolean = if (walks) stepGenerations() else stepSlots()
 
   private def stepGenerations(): Boolean = {
-    while (shown < read || readSome()) {
-      val record = newest(shown)
-      shown += 1
+    while (position < read || readSome()) {
+      val record = newest(position)
+      position += 1
       if (shows(record, view.pending.length)) {
         set(record)
         return true
@@ -438,7 +438,7 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   /** Reads further records of the arenas; returns false at their end. */
   private def readSome(): Boolean = {
     read = 0
-    shown = 0
+    position = 0
     while (read == 0 && (walk != null || arenas.hasNext)) {
       if (walk == null) walk = arenas.next()
       val n = walk.next(records)

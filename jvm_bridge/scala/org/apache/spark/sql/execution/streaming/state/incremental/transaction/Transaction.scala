@@ -297,7 +297,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /** Returns true if memory is full of versions that no base holds, which a merge of kind ingest would free. */
-  def wantsIngest: Boolean = locked(recent.needBase)
+  def wantsIngest: Boolean = locked(recent.needsIngest)
 
   /** Returns the memory in use; after [[close]], the memory of open transactions. */
   def memoryUse: MemoryUse = locked {
@@ -577,7 +577,7 @@ final class Transaction private[transaction] (
           System.arraycopy(value, 0, joined, old.length + 1, value.length)
           val room =
             if (slot != 0 && memtable.isChange(slot)) math.min(RowSizes.doubled(joined.length),
-              RowSizes.mostBytes - key.length)
+              RowSizes.maxBytes - key.length)
             else joined.length
           changeQuick(hash, key, joined, room, appended = value)
         }
