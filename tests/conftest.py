@@ -29,8 +29,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads are a fifth of the CPU of short processes
 sys.dont_write_bytecode = False
 
-# A busy machine is no failure. In continuous integration the random cases are the same in each run, so that
-# a change is judged by what it changes. For mutants only a failure counts, not its smallest example.
+# A busy machine is not a failure. In continuous integration the random cases are the same in each run, so
+# that a change is judged by what it changes. For mutants only a failure counts, not its smallest example.
 IN_CHECKS = "CI" in os.environ or os.environ.get("STATE_STORE_TEST_TOOLS") == "required"
 FIXED = {"derandomize": True, "database": None} if IN_CHECKS else {}
 settings.register_profile("checks", deadline=None, suppress_health_check=[HealthCheck.too_slow], **FIXED)

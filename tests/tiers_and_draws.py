@@ -34,10 +34,24 @@ def bound_s(item: pytest.Item, tier: str | None) -> int:
     return parts.BOUND_S["more" if tier == "every" and is_apart(item) else tier or TIERS[-1]]
 
 
+PROMISES = (
+    ("reliability.md", "# Reliability\n"),
+    ("operations.md", "## Clocks\n"),
+    ("state.md", "## What is promised\n"),
+)
+"""Pages with promises, each with the heading below which they are."""
+
+
 def promised_paths() -> tuple[str, ...]:
-    """Return the files and folders that the page of promises names as their proof."""
-    page = (parts.CHECKOUT / "docs/reliability.md").read_text(encoding="utf-8")
-    return tuple(re.findall(r"`(tests/[\w./-]+)`", page))
+    """Return the files and folders that the pages of promises name as their proof."""
+    paths: list[str] = []
+    for page, heading in PROMISES:
+        text = (parts.CHECKOUT / "docs" / page).read_text(encoding="utf-8")
+        section = text[text.index(heading) :]
+        if heading.startswith("## "):
+            section = section.split("\n## ")[0]
+        paths += re.findall(r"`(tests/[\w./-]+)`", section)
+    return tuple(paths)
 
 
 def guards(tiers: Mapping[str, str | None]) -> set[str]:

@@ -216,6 +216,7 @@ def _print_versions(lines: Sequence[histories.Line]) -> None:
     ]
     if not any(line.reasons for line in lines):
         del columns[-1]
+    # Versions are many, a line each: folded cells would double the lines for the column that matters least.
     while len(columns) > _MIN_COLUMNS and not output.fits(columns):
         del columns[-1]
     output.print_table(

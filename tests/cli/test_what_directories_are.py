@@ -1,4 +1,4 @@
-"""Commands and functions that are given a directory that is no checkpoint with state of this store."""
+"""Commands and functions that are given a directory that is not a checkpoint with state of this store."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def functions(name: str) -> dict:
 
 @pytest.mark.tier("more")
 def test_the_first_examples_run(spark):
-    """Run the blocks that are no form of an example, which need a stream `df`."""
+    """Run the blocks that are not a form of an example, which need a stream `df`."""
     for guide in GUIDES:
         text = guide.read_text(encoding="utf-8")
         blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -46,7 +46,7 @@ class LocalFile:
         spec: The file.
         local: Its place.
         runtime: Makes the lock, and names of downloads.
-        stretches: Those that are there; None: those that are no holes.
+        stretches: Those that are there; None: all that are not holes of the file.
     """
 
     def __init__(self, spec: SparseFile, local: Path, runtime: Runtime, stretches: Stretches = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from state_store.agent.open_store import MergeStart, OpenStore, Prediction, SnapshotAges
 from state_store.agent.restores import OfferedBase, always_lazy, restore_lazily
-from state_store.core.checkpoint.lineage import Chain
+from state_store.core.checkpoint.lineage import Chain, new_bytes
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause, Manifest
 from state_store.core.codec import INLINE, JsonObject, json_names
@@ -430,7 +430,7 @@ class _StoreMerge:
         took_ms = (self._context.runtime.monotonic_s() - self._start_s) * 1000
         merged = MergedStore(INGEST, reason, offered, took_ms, chain, phases)
         if published is not None:
-            new_bytes = published.manifest.new_bytes or new_bytes_before or 0
+            own_bytes = new_bytes(published.manifest, new_bytes_before) or 0
             merged = replace(
                 merged,
                 kind=published.manifest.kind,
@@ -438,8 +438,8 @@ class _StoreMerge:
                 new_files=published.new_files,
                 own_files=published.own_files,
                 uploaded_bytes=published.uploaded_bytes,
-                new_bytes=new_bytes,
-                new_bytes_before=new_bytes if new_bytes_before is None else new_bytes_before,
+                new_bytes=own_bytes,
+                new_bytes_before=own_bytes if new_bytes_before is None else new_bytes_before,
             )
             counts = (
                 f"{merged.shared_files} files shared, {merged.new_files} new, "

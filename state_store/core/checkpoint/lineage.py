@@ -506,6 +506,20 @@ def describe_restorable(versions: Sequence[VersionId]) -> str:
 # ---- the chain of a process that commits ----------------------------------------------------------------
 
 
+def new_bytes(snapshot: Manifest | None, delta_bytes: int | None) -> int | None:
+    """Return the bytes of the files that a restore of a version reads and no older version needs.
+
+    If the version has a snapshot, a restore reads its files and not the delta, whose changes they have; if no
+    file of the snapshot is new, the version is that of its delta.
+
+    Args:
+        snapshot: The snapshot of exactly this version; None if it has none.
+        delta_bytes: The size of its delta; None if there is none.
+    """
+    own_bytes = 0 if snapshot is None else snapshot.new_bytes
+    return own_bytes or delta_bytes
+
+
 @dataclass(frozen=True)
 class ChainDelta:
     """A delta of the chain, its size, and the CRC-32 of its name."""
@@ -572,15 +586,10 @@ class Chain:
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
     def new_bytes(self, version: VersionId) -> int | None:
-        """Return the bytes of the files that a restore of `version` reads and no older version needs.
-
-        If the version has a snapshot, a restore reads its files and not the delta, whose changes they have.
-        None: the chain has neither.
-        """
-        if self.snapshot is not None and self.snapshot.version_id == version and self.snapshot.new_bytes:
-            return self.snapshot.new_bytes
+        """Return `new_bytes` of a version; None if the chain has neither its snapshot nor its delta."""
         sizes = (delta.size_bytes for delta in self.deltas if delta.name.version_id == version)
-        return next(sizes, None)
+        is_own = self.snapshot is not None and self.snapshot.version_id == version
+        return new_bytes(self.snapshot if is_own else None, next(sizes, None))
 
     def commit(self, delta: ChainDelta) -> Chain:
         """Return the chain with one more delta.

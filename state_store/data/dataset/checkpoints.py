@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from state_store.core.checkpoint.lineage import Plan
+from state_store.core.checkpoint.lineage import Plan, new_bytes
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, origin_of
 from state_store.core.checkpoint.registry import REASONS, Registry, reason_of
 from state_store.core.checkpoint.stored_documents import FULL, Manifest
@@ -122,12 +122,9 @@ class FoundStore:
         return None if snapshot is None else self.contents.manifests[snapshot]
 
     def new_bytes(self, version: VersionId) -> int:
-        """Return the bytes of the files that a restore of `version` reads and no older version needs.
-
-        If the version has a snapshot, a restore reads its files and not the delta, whose changes they have.
-        """
+        """Return `lineage.new_bytes` of a version."""
         own, delta = self.contents.restorable_snapshots.get(SnapshotName(*version)), self.delta(version)
-        return (own.new_bytes if own else 0) or (self.contents.listing.deltas[delta] if delta else 0)
+        return new_bytes(own, self.contents.listing.deltas[delta] if delta else None) or 0
 
 
 class Start(NamedTuple):

@@ -224,7 +224,7 @@ def operators_of(storage: Storage) -> list[Operator]:
     Their numbers of partitions are those of the metadata; see `with_partitions`.
 
     Raises:
-        DamagedError: metadata cannot be read, or lack for an operator that has a directory.
+        DamagedError: metadata cannot be read, or an operator that has a directory has none.
     """
     operators: list[Operator] = []
     while True:

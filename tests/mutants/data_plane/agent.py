@@ -10,7 +10,7 @@ _STORED_HERE = ("tests/jvm/test_agent_client.py::test_deltas_are_stored_without_
 
 MUTANTS = [
     Mutant(
-        "an error that is no exception ends the event thread",
+        "an error that is not an exception ends the event thread",
         f"{ROOT}/agent/Agent.scala",
         "      case e: Throwable =>\n        logQuietly(",
         "      case e: RuntimeException =>\n        logQuietly(",

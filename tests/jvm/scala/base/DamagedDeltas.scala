@@ -36,7 +36,7 @@ final class DamagedDeltas(files: WholeBases) {
     expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta were seen")
   }
 
-  /** A delta that the disk does not give back as it was written is no commit. */
+  /** A delta that the disk does not give back as it was written is not a commit. */
   def refusesDeltasThatDoNotReadBack(): Unit = {
     val other = delta(Seq(1 -> Some(1)), Nil)
     val access = new RandomAccessFile(other, "rw")
@@ -70,7 +70,7 @@ final class DamagedDeltas(files: WholeBases) {
   }
 
   /**
-   * A delta without its end, or with records after the reserved record, is no delta. With keys as short as these an
+   * A delta without its end, or with records after the reserved record, is not a delta. With keys as short as these an
    * index block has 12 to 18 bytes.
    */
   def refusesIncompleteDeltas(): Unit = {

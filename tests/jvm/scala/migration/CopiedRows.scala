@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.rows.{DamagedL
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Cases of a migration: lists whose bytes are no list, and copies that are not their source. */
+/** Cases of a migration: lists whose bytes are not a list, and copies that are not their source. */
 object CopiedRows {
   private val keys = StructType.fromDDL("k string, n long")
   private val values = StructType.fromDDL("v string")

@@ -46,7 +46,7 @@ object Json {
   /**
    * Reads a JSON object.
    *
-   * @throws java.io.IOException if the bytes are no JSON object
+   * @throws java.io.IOException if the bytes are not a JSON object
    */
   def parse(bytes: Array[Byte]): ObjectNode = mapper.readTree(bytes) match {
     case node: ObjectNode => node

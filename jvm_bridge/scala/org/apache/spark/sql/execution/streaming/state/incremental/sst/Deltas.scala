@@ -571,7 +571,7 @@ private[incremental] object OverwrittenChanges {
  * is left out, and so is the last change of a key with appended values, whose changes were all shown before. The file
  * may have any length; a block is verified when it is read. One thread. Takes heap for the keys with appended values.
  *
- * @throws java.io.IOException if the file cannot be read, is damaged, or is no SST, also from [[advance]]; an
+ * @throws java.io.IOException if the file cannot be read, is damaged, or is not an SST, also from [[advance]]; an
  *     UnknownFormatException if its format is not known
  */
 final class DeltaReader(file: File) extends AutoCloseable {
