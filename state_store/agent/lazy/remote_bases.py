@@ -96,8 +96,7 @@ class RemoteBases:
         """Link the pages that another base has of a file (`LimitedDisk`)."""
         if not self._cache.link(self._location, file.path, file.target):
             return None
-        name = file.target.relative_to(directory).as_posix()
-        return SparseFile(name, file.path, file.size_bytes, file.sha256, file.crc32)
+        return SparseFile.of(file, directory)
 
     def drop_stored_data(self, base: LocalDatabase) -> list[SparseFile]:
         """Remove the data of a base's stored files, which nobody has opened yet, from the local disk.

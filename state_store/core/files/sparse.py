@@ -228,6 +228,12 @@ class SparseFile:
     crc32: int | None = None
     stretches: Sequence[Sequence[int]] = ()
 
+    @classmethod
+    def of(cls, file: Wanted, directory: Path, stretches: Sequence[Sequence[int]] = ()) -> SparseFile:
+        """Return the file at its target, below `directory`, of which only `stretches` were fetched."""
+        name = file.target.relative_to(directory).as_posix()
+        return cls(name, file.path, file.size_bytes, file.sha256, file.crc32, stretches)
+
     def wanted(self, directory: Path) -> Wanted:
         """Return the file as one that is verified as a whole."""
         return Wanted(self.path, self.size_bytes, directory / self.name, sha256=self.sha256, crc32=self.crc32)
@@ -290,8 +296,7 @@ def make_sparse(storage: Storage, file: Wanted, directory: Path) -> tuple[Sparse
     if not stretches:
         file.target.unlink()
         return None, requests
-    name = file.target.relative_to(directory).as_posix()
-    return SparseFile(name, file.path, file.size_bytes, file.sha256, file.crc32, tuple(stretches)), requests
+    return SparseFile.of(file, directory, tuple(stretches)), requests
 
 
 def _fetch_end(storage: Storage, file: Wanted) -> tuple[list[tuple[int, int]], int]:

@@ -12,11 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from state_store.core.checkpoint.lineage import ChainDelta
 from state_store.core.checkpoint.names import DeltaName, VersionId
-from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, Manifest, Tail
+from state_store.core.checkpoint.stored_documents import (
+    ColumnFamily,
+    DeltaMetadata,
+    FileEntry,
+    Manifest,
+    Tail,
+)
 from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.transfer import Fetched, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import StoreCache, Workspace
@@ -139,6 +145,40 @@ class DatabaseFile:
     level: int
     tail: Tail | None = None
 
+    @classmethod
+    def of(cls, entry: FileEntry) -> DatabaseFile:
+        """Return a file of a snapshot."""
+        return cls(entry.path, entry.size_bytes, entry.sha256, entry.origin, entry.level, entry.tail)
+
+    def entry(self, name: str) -> FileEntry:
+        """Return a stored file, which has that name in the database, as its manifest lists it."""
+        assert self.path is not None and self.sha256 is not None
+        return FileEntry(name, self.path, self.size_bytes, self.sha256, self.level, self.origin, self.tail)
+
+
+class StoredTable(Protocol):
+    """An SST in checkpoint storage, whose checksums are known."""
+
+    @property
+    def path(self) -> str:
+        """Its place below the store's directory."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of all of it."""
+        ...
+
+    @property
+    def tail(self) -> Tail | None:
+        """Its metadata; None if the writer could not find them."""
+        ...
+
 
 @dataclass(frozen=True)
 class LocalDatabase:
@@ -163,17 +203,20 @@ class LocalDatabase:
 
 def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
     """Return the SSTs of a snapshot, under their names in the database below `directory`."""
-    return [
-        Wanted(
-            entry.path,
-            entry.size_bytes,
-            directory / entry.name,
-            sha256=entry.sha256,
-            tail_bytes=entry.tail.size_bytes if entry.tail else 0,
-            tail_sha256=entry.tail.sha256 if entry.tail else None,
-        )
-        for entry in (manifest.files if manifest else ())
-    ]
+    return [wanted_table(entry, directory / entry.name) for entry in (manifest.files if manifest else ())]
+
+
+def wanted_table(table: StoredTable, target: Path) -> Wanted:
+    """Return a stored SST as a file to bring to `target`."""
+    tail = table.tail
+    return Wanted(
+        table.path,
+        table.size_bytes,
+        target,
+        sha256=table.sha256,
+        tail_bytes=tail.size_bytes if tail else 0,
+        tail_sha256=tail.sha256 if tail else None,
+    )
 
 
 def wanted_deltas(deltas: Sequence[ChainDelta], directory: Path) -> list[Wanted]:
@@ -192,12 +235,7 @@ def wanted_deltas(deltas: Sequence[ChainDelta], directory: Path) -> list[Wanted]
 
 def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
     """Return the files of a snapshot's database by name."""
-    return {
-        entry.name: DatabaseFile(
-            entry.path, entry.size_bytes, entry.sha256, entry.origin, entry.level, entry.tail
-        )
-        for entry in manifest.files
-    }
+    return {entry.name: DatabaseFile.of(entry) for entry in manifest.files}
 
 
 def ingest_deltas(

@@ -31,7 +31,6 @@ from state_store.core.checkpoint.stored_documents import (
     INCREMENTAL,
     INGEST,
     Cause,
-    FileEntry,
     Manifest,
     Tail,
     pack,
@@ -424,15 +423,10 @@ def _manifest(
         merges_since_full=0 if not shares else (previous.merges_since_full if previous else 0) + 1,
         deltas_since_full=base.version.number - (full_at.number if full_at else 0),
         keys=base.keys,
-        files=tuple(_entry(name, files[name]) for name in sorted(files, key=table_number)),
+        files=tuple(files[name].entry(name) for name in sorted(files, key=table_number)),
         column_families=base.column_families,
         rocksdb_version=rocksdb_version(options),
         writer=WRITER,
         created_ms=created_ms,
         cause=cause,
     )
-
-
-def _entry(name: str, file: DatabaseFile) -> FileEntry:
-    assert file.path is not None and file.sha256 is not None
-    return FileEntry(name, file.path, file.size_bytes, file.sha256, file.level, file.origin, file.tail)

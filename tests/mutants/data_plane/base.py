@@ -130,8 +130,8 @@ MUTANTS = [
     Mutant(
         "rows that are read ahead do not count for the budget",
         f"{ROOT}/base/RowsAhead.scala",
-        "    while (after > taken && take(stepBytes)) taken += stepBytes\n",
-        "    taken = math.max(taken, after)\n",
+        "    while (after > takenBytes && take(stepBytes)) takenBytes += stepBytes\n",
+        "    takenBytes = math.max(takenBytes, after)\n",
         SPARSE,
     ),
     Mutant(

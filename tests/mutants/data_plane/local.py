@@ -30,14 +30,14 @@ MUTANTS = [
     Mutant(
         "a number still resolves to the parent of a refused commit",
         f"{ROOT}/local/LocalStore.scala",
-        "    taken = Map.empty\n    newest = None\n",
+        "    takenVersions = Map.empty\n    newest = None\n",
         "    newest = None\n",
         ANEW,
     ),
     Mutant(
         "a number still resolves to the commit of a failed task",
         f"{ROOT}/local/LocalStore.scala",
-        "if (taken.get(version.number).contains(version)) taken -= version.number",
+        "if (takenVersions.get(version.number).contains(version)) takenVersions -= version.number",
         "()",
         FAILED,
     ),

@@ -32,7 +32,7 @@ MUTANTS = [
     Mutant(
         "an index may name a block twice",
         f"{ROOT}/sst/SstTable.scala",
-        "    if (!known.metadata) index.verify()\n",
+        "    if (!fileMarks.metadata) index.verify()\n",
         "",
         TABLES,
     ),
@@ -53,8 +53,8 @@ MUTANTS = [
     Mutant(
         "a file that was written again counts as verified",
         f"{ROOT}/sst/SstFile.scala",
-        "FileId(_, found.size, found.lastModifiedTime)",
-        "FileId(_, found.size, FileTime.fromMillis(0))",
+        "FileId(_, attributes.size, attributes.lastModifiedTime)",
+        "FileId(_, attributes.size, FileTime.fromMillis(0))",
         DAMAGE,
     ),
     Mutant(

@@ -122,49 +122,6 @@ def test_new_bytes_are_those_that_serve_and_notebooks_show(app: Running) -> None
     assert any(made.version in in_tab() for made in merged), "no version has a snapshot"
 
 
-CHAIN = (
-    *("version", "deltas", "deltas_since_full", "merges_since_full", "files", "bytes", "shared_files"),
-    *("shared_bytes", "own_files", "own_bytes", "new_bytes", "snapshot_version", "full_version"),
-)
-"""Figures of a store that all programs show."""
-
-
-@pytest.mark.dear("an application with its tab")
-def test_chains_are_those_that_serve_doctor_and_notebooks_show(app: Running) -> None:
-    """The tab has a chain as it was at the commit: it is compared until no merge has come after that."""
-    location = str(app.room / "totals/checkpoint")
-
-    def in_tab() -> dict[int, dict[str, Any]]:
-        return {store["partition"]: store for store in app.get("queries/totals/stores").json["stores"]}
-
-    def in_storage() -> dict[int, Store]:
-        return {store.partition: store for store in Looker(location).look().stores}
-
-    def agree() -> bool:
-        stored = {number: (store.version, store.snapshot_version) for number, store in in_storage().items()}
-        shown = {
-            number: (store["version"], store.get("snapshot_version")) for number, store in in_tab().items()
-        }
-        if shown != stored:
-            app.feed("totals")
-        return shown == stored
-
-    awaited(agree, "no merge has come after the newest commit")
-    shown, stored = in_tab(), in_storage()
-    examined = state_store.doctor(location).look
-    assert examined is not None
-    for store in examined.stores:
-        figures = {name: shown[store.partition].get(name) for name in CHAIN}
-        assert {name: getattr(store, name) for name in CHAIN} == figures
-        assert {name: getattr(stored[store.partition], name) for name in CHAIN} == figures
-        assert store.snapshot_version is not None and store.deltas < store.version, "a merge was made"
-    for key, versions in state_store.checkpoints(location).items():
-        figures, newest = shown[key.partition], versions[-1]
-        assert (newest.version.number, newest.deltas, newest.files, newest.bytes, newest.new_bytes) == tuple(
-            figures[name] for name in ("version", "deltas", "files", "bytes", "new_bytes")
-        )
-
-
 def test_figures_are_those_of_the_files(app: Running) -> None:
     stores = app.get("queries/totals/checkpoints/latest").json["stores"]
     assert [store["operator_name"] for store in stores] == ["stateStoreSave"] * 2
@@ -483,3 +440,46 @@ def test_an_agent_that_was_started_again_is_counted(app: Running) -> None:
     assert {store["agent_restarts"] for store in after} == {1}
     assert 'state_store_agent_restarts_total{query="totals"} 1' in app.get("/checkpoints/metrics").text
     assert 'state_store_damaged_files_total{query="totals"} 0' in app.get("/checkpoints/metrics").text
+
+
+CHAIN = (
+    *("version", "deltas", "deltas_since_full", "merges_since_full", "files", "bytes", "shared_files"),
+    *("shared_bytes", "own_files", "own_bytes", "new_bytes", "snapshot_version", "full_version"),
+)
+"""Figures of a store that all programs show."""
+
+
+@pytest.mark.dear("an application with its tab")
+def test_chains_are_those_that_serve_doctor_and_notebooks_show(app: Running) -> None:
+    """The tab has a chain as it was at the commit: it is compared until no merge has come after that."""
+    location = str(app.room / "totals/checkpoint")
+
+    def in_tab() -> dict[int, dict[str, Any]]:
+        return {store["partition"]: store for store in app.get("queries/totals/stores").json["stores"]}
+
+    def in_storage() -> dict[int, Store]:
+        return {store.partition: store for store in Looker(location).look().stores}
+
+    def agree() -> bool:
+        stored = {number: (store.version, store.snapshot_version) for number, store in in_storage().items()}
+        shown = {
+            number: (store["version"], store.get("snapshot_version")) for number, store in in_tab().items()
+        }
+        if shown != stored:
+            app.feed("totals")
+        return shown == stored
+
+    awaited(agree, "no merge has come after the newest commit")
+    shown, stored = in_tab(), in_storage()
+    examined = state_store.doctor(location).look
+    assert examined is not None
+    for store in examined.stores:
+        figures = {name: shown[store.partition].get(name) for name in CHAIN}
+        assert {name: getattr(store, name) for name in CHAIN} == figures
+        assert {name: getattr(stored[store.partition], name) for name in CHAIN} == figures
+        assert store.snapshot_version is not None and store.deltas < store.version, "a merge was made"
+    for key, versions in state_store.checkpoints(location).items():
+        figures, newest = shown[key.partition], versions[-1]
+        assert (newest.version.number, newest.deltas, newest.files, newest.bytes, newest.new_bytes) == tuple(
+            figures[name] for name in ("version", "deltas", "files", "bytes", "new_bytes")
+        )

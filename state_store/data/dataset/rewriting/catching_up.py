@@ -44,10 +44,16 @@ from state_store.core.files.sparse import (
     punch_hole,
     spans_of,
 )
-from state_store.core.files.transfer import Wanted, read_end, sha256_of
+from state_store.core.files.transfer import read_end, sha256_of
 from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import Runtime, ScratchDirectory
-from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext, wanted_deltas
+from state_store.core.snapshots.context import (
+    DatabaseFile,
+    LocalDatabase,
+    StoreContext,
+    wanted_deltas,
+    wanted_table,
+)
 from state_store.core.snapshots.merge import publish_written, tail_of
 from state_store.core.snapshots.streamed_merge import first_and_last_block, written_tables
 from state_store.core.storage import Storage, open_storage
@@ -277,14 +283,10 @@ class SparseTables:
         tables = {**self._tables, **self._complete}
         return {
             file.name: DatabaseFile(
-                tables[file.name].path,
-                file.size_bytes,
-                tables[file.name].sha256,
-                version,
-                file.level,
-                tables[file.name].tail,
+                table.path, table.size_bytes, table.sha256, version, file.level, table.tail
             )
             for file in self._database.files()
+            for table in (tables[file.name],)
         }
 
     def _fetch_tail(self, table: Table, local: Path) -> int:
@@ -296,15 +298,7 @@ class SparseTables:
         Raises:
             DamagedError: the stored file is another one, or damaged.
         """
-        tail_file = Wanted(
-            table.path,
-            table.size_bytes,
-            local,
-            sha256=table.sha256,
-            tail_bytes=table.tail.size_bytes,
-            tail_sha256=table.tail.sha256,
-        )
-        sparse, _ = make_sparse(self._storage, tail_file, local.parent)
+        sparse, _ = make_sparse(self._storage, wanted_table(table, local), local.parent)
         if sparse is None:
             file = f"{self._storage.location}/{table.path}"
             raise DamagedError(f"'{file}' is damaged: it does not end as it was written", file=file)

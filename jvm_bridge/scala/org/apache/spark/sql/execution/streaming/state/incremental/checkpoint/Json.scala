@@ -11,8 +11,8 @@ import com.fasterxml.jackson.databind.node.{ArrayNode, JsonNodeFactory, ObjectNo
 /**
  * JSON as the bridge protocol and the checkpoint format use it: one object, UTF-8. Safe for any thread.
  *
- * Objects are read as Jackson's trees, by [[Json.Fields]]. Binding them to case classes (jackson-module-scala) costs
- * each JVM 0.6 to 0.7 s of CPU before the first message, on a task's path, and half as much again for each message.
+ * Objects are read as Jackson's trees, by [[Json.Fields]]: binding them to case classes (jackson-module-scala) costs each
+ * JVM 0.8 s of CPU before the first message, on a task's path (docs/decisions/0136).
  */
 object Json {
   private val mapper = new ObjectMapper()
