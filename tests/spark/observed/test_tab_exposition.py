@@ -71,14 +71,9 @@ def of_tab(jvm: Any, stores: list[Store]) -> str:
         nodes.add(
             parse(json.dumps({name: value for name, value in asdict(figures).items() if value is not None}))
         )
-    of_stores, nothing = (
-        as_scala(nodes).toSeq(),
-        as_scala(jvm.java.util.HashMap()).toMap(getattr(jvm.scala, "$less$colon$less").refl()),
-    )
-    groups, values = (
-        package.observed.Verdict.grouped(of_stores),
-        package.observed.MetricValues(nothing, nothing),
-    )
+    of_stores, nothing = as_scala(nodes).toSeq(), jvm.scala.Predef.Map().empty()
+    groups = package.observed.Verdict.grouped(of_stores)
+    values = package.observed.MetricValues(nothing, nothing)
     figures = package.observed.Figures(QUERY, parse("{}"), of_stores, groups, values, nothing)
     queries = jvm.java.util.ArrayList()
     queries.add(figures)
