@@ -78,8 +78,6 @@ def estimate_command(
     operator: int,
     store: str | None,
     fetch_rate: int | None,
-    full_every: str | None,
-    objective: str | None,
     options: Sequence[str],
     prices: Sequence[float],
     as_json: bool,
@@ -94,8 +92,8 @@ def estimate_command(
     unless they are given. The estimate simulates the decisions of the agent batch by batch, until they
     repeat.
     """
-    executors = {name: numbers.pop(name) for name in ("hit_ratio", "executors", "executor_cores")}
-    retain = numbers.pop("retain")
+    texts = {"fullAfterDeltas": numbers.pop("full_every"), "restoreObjective": numbers.pop("objective")}
+    how = {name: numbers.pop(name) for name in ("retain", "hit_ratio", "executors", "executor_cores")}
     planned = {name: value for name, value in numbers.items() if value is not None}
     measured, cost = None, None
     if checkpoint is None:
@@ -107,9 +105,9 @@ def estimate_command(
         with Meter("measured", len(Query.open(checkpoint).stores(Filter(operator)))) as meter:
             measured = measure(checkpoint, operator, store, progress=meter)
         workload, cost = measured.workload, measured.cost
+    how["retain"] = how["retain"] or (measured and measured.retained) or RETAIN
     if fetch_rate:
         cost = CostModel(transfers=Transfers(0.5, (1000 << 20) / fetch_rate))
-    texts = {"fullAfterDeltas": full_every, "restoreObjective": objective}
     for text in options:
         name, equals, texts[name] = text.partition("=")
         if not equals:
@@ -118,11 +116,10 @@ def estimate_command(
         estimated = estimate(
             workload,
             {name: value for name, value in texts.items() if value is not None},
-            retain=retain or (measured and measured.retained) or RETAIN,
             cost=cost,
             prices=Prices(*prices),
             progress=meter,
-            **executors,
+            **how,
         )
     if as_json:
         now = None if measured is None else _outer(measured)

@@ -18,13 +18,13 @@ import copy
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from state_store.core.checkpoint.lineage import Chain, ChainDelta
-from state_store.core.checkpoint.names import DELTA_DIRECTORY, EMPTY_PARENT, DeltaName, SharedName
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, EMPTY_PARENT, DeltaName, SharedName, VersionId
 from state_store.core.checkpoint.registry import REASONS, Registry, StoredFile, reason_of
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.deletion.retention import RetentionPolicy
@@ -35,7 +35,7 @@ from state_store.core.planning.policy import Policy, StoreStatistics
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, Options, parse
 from state_store.data.dataset.moments import table
 from state_store.data.dataset.rewriting.store_writer import SPOOL_RATIO, pieces
-from state_store.data.estimation.workload import FAMILY_BYTES, Workload, table_size
+from state_store.data.estimation.workload import FAMILY_BYTES, TableSize, Workload, table_size
 from state_store.data.migration import TASK_MEMORY_BYTES
 from state_store.data.query import ProgressOption, reporting
 from state_store.data.query.arguments import check_names, check_number, shown
@@ -49,6 +49,12 @@ _CYCLES = 8
 
 _PART_BYTES = 64 << 20
 """Part size of uploads, S3A's default: each part of a larger file, its start and its end are requests."""
+
+_MERGE_REQUESTS = {
+    INCREMENTAL: {"lists": 4, "gets": 1, "puts": 2, "deletes": 2},
+    FULL: {"lists": 3, "puts": 1, "deletes": 1},
+}
+"""Requests of a merge beside those for its files."""
 
 _ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
 """Bytes of an archive, and of each file that it names."""
@@ -82,7 +88,13 @@ class Run(NamedTuple):
 
     batches: int
     level: int
-    files: Sequence[StoredFile]
+    files: Sequence[FileEntry]
+
+    @classmethod
+    def of(cls, batches: int, level: int, files: Iterable[tuple[int, DeltaName | SharedName]]) -> Run:
+        """Return the run of files of these sizes and names."""
+        entries = [FileEntry(name.name, name.path, size, "", level, name.version) for size, name in files]
+        return cls(batches, level, entries)
 
     @property
     def size_bytes(self) -> int:
@@ -90,14 +102,15 @@ class Run(NamedTuple):
         return sum(file.size_bytes for file in self.files)
 
 
-def ingested(runs: Sequence[Run], files: Sequence[StoredFile]) -> list[Run]:
-    """Return the runs after an ingestion of files, oldest first.
+def ingested(runs: Sequence[Run], deltas: Sequence[ChainDelta]) -> list[Run]:
+    """Return the runs after an ingestion of deltas, oldest first.
 
     Each goes to the deepest empty level above all runs, or to level 0.
     """
     result = list(runs)
-    for file in files:
-        result.insert(0, Run(1, max(0, result[0].level - 1) if result else DEEPEST, (file,)))
+    for delta in deltas:
+        level = max(0, result[0].level - 1) if result else DEEPEST
+        result.insert(0, Run.of(1, level, [(delta.size_bytes, delta.name)]))
     return result
 
 
@@ -147,15 +160,18 @@ def _similar(runs: Sequence[Run]) -> tuple[int, int] | None:
     return None
 
 
-def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_bytes: float) -> list[int]:
-    """Return the sizes of the files in which RocksDB writes a run of `size_bytes`.
+def file_sizes(
+    table: TableSize, changes: tuple[float, float], level: int, settings: DatabaseSettings
+) -> list[int]:
+    """Return the sizes of the files in which RocksDB writes a run of so many puts and removals.
 
-    Each thread of a compaction writes its own files, which have `file_bytes` each without records.
+    Each thread of a compaction writes its own files.
     """
+    size_bytes = table.of(*changes)
     if level == 0 or size_bytes <= settings.file_bytes:
-        return [round(size_bytes)]
+        return [size_bytes]
     count = math.ceil(size_bytes / (settings.file_bytes + _UNCOUNTED_BYTES)) + settings.threads - 1
-    return [round((size_bytes + (count - 1) * file_bytes) / count)] * count
+    return [round((size_bytes + (count - 1) * table.file_bytes) / count)] * count
 
 
 # ---- the simulated store ---------------------------------------------------------------------------------
@@ -165,20 +181,15 @@ class SimulatedStore:
     """A partition of a workload, whose first batch writes all keys. `stored` are bytes by path."""
 
     def __init__(
-        self,
-        workload: Workload,
-        options: Options,
-        retention: RetentionPolicy,
-        cost: CostModel,
-        maintenance_ms: float = MAINTENANCE_MS,
-        settings: DatabaseSettings | None = None,
+        self, workload: Workload, options: Options, retain: int, cost: CostModel, maintenance_ms: float
     ) -> None:
         self._keys = workload.keys / workload.partitions
         self._removals = workload.removals / workload.partitions
         self._touches, self._interval_ms = workload.touches_per_partition(), workload.interval_ms
         self._delta_table, self._merged_table = workload.tables(options.snapshot_compression)
-        self._settings = self._files = settings or DatabaseSettings()
-        self._retention = retention
+        self._settings = self._files = DatabaseSettings()
+        older = (options.retained_checkpoints, options.retained_age_ms)
+        self.retention = RetentionPolicy(retain, *older, older_bytes=options.retained_older_bytes)
         self._cleanup_batches = max(1, round(maintenance_ms / workload.interval_ms))
         self._policy, self._pause_ms = Policy(options, "estimate"), options.min_pause_between_merges_ms
         self._statistics = StoreStatistics(cost)
@@ -194,76 +205,63 @@ class SimulatedStore:
     def batch(self) -> Sample:
         """Run one more batch: a commit, the merge that is due for the version before it, and a clean-up.
 
-        Return what is in storage after it (`kept`, and by reason) and before a clean-up (`stored`), the
-        restore of the newest version, bytes that were uploaded, requests by kind in S3's terms, and merges.
+        Return bytes and files in storage by reason, and of all before a clean-up (`stored`), the restore of
+        the newest version, bytes that were uploaded, requests by kind in S3's terms, and merges.
         """
         sample: Sample = Counter()
         self._sample, before = sample, self._chain
         self._version += 1
         self._now_ms = round(self._version * self._interval_ms)
-        sample["delta_bytes"] = self._commit()
+        self._commit()
         if before.version is not None:
-            self._merge(before)
+            self._merge(before.version, before)
         sample.update(stored_bytes=sum(self.stored.values()), stored_files=len(self.stored))
         if self._version % self._cleanup_batches == 0:
             self._clean_up()
-        sample.update(kept_bytes=sum(self.stored.values()), kept_files=len(self.stored))
         sample.update(restore_bytes=self._chain.size_bytes, restore_files=self._chain.files)
         sample["restore_ms"] = self._statistics.predict_restore_ms(self._chain)
-        needed = self._chain.paths()
-        if self._chain.snapshot is not None:
-            needed.add(self._chain.snapshot.snapshot.path)
+        needed = {file.path for file in self._registry.files(self._chain.deltas[-1].name.version_id)}
         for path, size_bytes in self.stored.items():
             reason = reason_of(path, by_newest=path in needed, by_older=path not in self._unneeded)
             sample[reason, "bytes"] += size_bytes
             sample[reason, "files"] += 1
         return sample
 
-    def _commit(self) -> int:
-        """Store the delta of a batch and return its bytes."""
+    def _commit(self) -> None:
+        """Store the delta of a batch."""
         version, is_first = self._version, self._version == 1
         changes = (self._keys, 0.0) if is_first else (self._touches.distinct(1), self._removals)
-        size_bytes = self._delta_table.of(*changes)
+        size_bytes = self._sample["delta_bytes"] = self._delta_table.of(*changes)
         name = DeltaName(version, f"v{version}", EMPTY_PARENT if is_first else f"v{version - 1}", 0)
         self._chain = self._chain.commit(ChainDelta(name, size_bytes))
         self._registry.commit(name, size_bytes)
         self._statistics.note_commit(round(self._keys))
         self._store(name.path, size_bytes)
-        return size_bytes
 
     def _store(self, path: str, size_bytes: int) -> None:
         self.stored[path] = size_bytes
         self._sample["uploaded_bytes"] += size_bytes
         self._sample["puts"] += 1 if size_bytes <= _PART_BYTES else 2 + math.ceil(size_bytes / _PART_BYTES)
 
-    def _merge(self, chain: Chain) -> None:
+    def _merge(self, version: VersionId, chain: Chain) -> None:
         """Make the merge that is due for a version."""
         due = self._policy.due(chain, self._statistics, self._now_ms)
         if due is None or self._now_ms - self._merged_ms < self._pause_ms:
             return
-        assert chain.version is not None
         self._merged_ms = self._now_ms
         self._files = self._settings.for_store(chain.size_bytes)
-        deltas = [StoredFile.of_delta(delta.name, delta.size_bytes) for delta in chain.deltas]
-        runs = ingested(self._runs, deltas)
+        runs = ingested(self._runs, chain.deltas)
         if due.kind == FULL:
             self._runs = [self._merged(runs, DEEPEST)]
         else:
             self._runs = compact_runs(runs, self._settings, self._merged)
-        files = tuple(
-            FileEntry(file.name, file.path, file.size_bytes, "", run.level, file.origin)
-            for run in reversed(self._runs)
-            for file in run.files
-        )
+        files = tuple(file for run in reversed(self._runs) for file in run.files)
         new_files = [file for file in files if file.path not in self.stored]
-        if len(new_files) < len(files):
-            kind, merges, changes = INCREMENTAL, chain.merges_since_full + 1, chain.deltas_since_full
-            self._sample.update(lists=4, gets=1, puts=2, deletes=2)
-        else:
+        kind, merges, changes = INCREMENTAL, chain.merges_since_full + 1, chain.deltas_since_full
+        if len(new_files) == len(files):
             kind, merges, changes = FULL, 0, 0
-            self._sample.update(lists=3, puts=1, deletes=1)
-        self._sample[kind] = 1
-        manifest = Manifest(*chain.version, kind, None, None, merges, changes, round(self._keys), files)
+        self._sample.update({kind: 1, **_MERGE_REQUESTS[kind]})
+        manifest = Manifest(*version, kind, None, None, merges, changes, round(self._keys), files)
         archive_bytes = _ARCHIVE_BYTES + _ARCHIVE_ENTRY_BYTES * len(files)
         for file in new_files:
             self._store(file.path, file.size_bytes)
@@ -288,17 +286,15 @@ class SimulatedStore:
             young = self._removals * max(0.0, batches - lifetime)
             old = max(0.0, written - removals) * min(1.0, batches / lifetime) / 2
             changes = (max(0.0, min(written - young - old, self._keys)), removals)
-        size, files = self._merged_table, []
-        for size_bytes in file_sizes(size.of(*changes), level, self._files, size.file_bytes):
-            name = SharedName(self._version, 0, next(self._table_numbers))
-            files.append(StoredFile(name.path, size_bytes, self._version))
-        return Run(batches, level, files)
+        sizes = file_sizes(self._merged_table, changes, level, self._files)
+        names = (SharedName(self._version, 0, number) for number in self._table_numbers)
+        return Run.of(batches, level, zip(sizes, names, strict=False))
 
     def _clean_up(self) -> None:
         """Delete the files that `Retention` deletes when it is due, as no retained version needs them."""
-        age_ms = self._retention.age_ms
+        age_ms = self.retention.age_ms
         too_old = self._version - int(age_ms / self._interval_ms) - 1 if age_ms else 0
-        floor = self._retention.floor(self._version, self._registry, too_old)
+        floor = self.retention.floor(self._version, self._registry, too_old)
         is_superseded = any(file.origin < floor for file in self._unneeded.values())
         freed = self._registry.retire_below(floor)
         if not freed and not is_superseded:
@@ -316,9 +312,7 @@ class SimulatedStore:
         self._unread_archives = 0
 
 
-def _steady(
-    store: SimulatedStore, keep: int, maximum: int, progress: ProgressOption
-) -> tuple[list[Sample], bool]:
+def _steady(store: SimulatedStore, maximum: int, progress: ProgressOption) -> tuple[list[Sample], bool]:
     """Return the batches of complete cycles, after those in which the first versions were retained.
 
     If there is no cycle among the maximum number of batches, they are the second half of these.
@@ -332,7 +326,7 @@ def _steady(
             samples.append(store.batch())
             if hasattr(meter, "moved"):
                 meter.moved(1)
-            if samples[-1][FULL] and len(samples) > keep:
+            if samples[-1][FULL] and len(samples) > store.retention.keep:
                 fulls.append(len(samples) - 1)
     is_steady = len(fulls) > 1
     return samples[fulls[0] : fulls[-1]] if is_steady else samples[len(samples) // 2 :], is_steady
@@ -401,14 +395,15 @@ class ToolTime:
 
 def tool_times(rows: float, row_bytes: float, partitions: int, cores: int) -> tuple[ToolTime, ...]:
     """Return the time of each tool on these cores, for rows in one store for each of the equal partitions."""
-    times = []
-    for tool in TOOLS:
+
+    def time_of(tool: Tool) -> ToolTime:
         tasks = min(partitions, cores) if tool.name == "migrate" else partitions
         cpu_s = tool.cpu_s(rows, row_bytes)
         time_s = _START_S + math.ceil(tasks / cores) * (cpu_s / tasks + tool.task_s)
         disk_bytes = round(tool.disk * rows * row_bytes / partitions)
-        times.append(ToolTime(tool.name, cpu_s, tasks, time_s, disk_bytes, tool.memory_bytes))
-    return tuple(times)
+        return ToolTime(tool.name, cpu_s, tasks, time_s, disk_bytes, tool.memory_bytes)
+
+    return tuple(map(time_of, TOOLS))
 
 
 def in_time(seconds: float) -> str:
@@ -578,7 +573,6 @@ def estimate(
     executor_cores: int = 1,
     maintenance_ms: float = MAINTENANCE_MS,
     cost: CostModel | None = None,
-    settings: DatabaseSettings | None = None,
     batches: int = MAX_BATCHES,
     prices: Prices | None = None,
     progress: ProgressOption = None,
@@ -599,7 +593,6 @@ def estimate(
         executor_cores: cores of each executor, on which tools run.
         maintenance_ms: Spark's `stateStore.maintenanceInterval`, after which clean-ups run.
         cost: the model that predicts restores; None is that of an unknown remote storage.
-        settings: settings of databases, for tests.
         batches: the maximum number of batches to simulate.
         prices: prices of storage; None is S3's list prices.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
@@ -627,26 +620,27 @@ def estimate(
     check_number("batches", batches, minimum=10, maximum=10 * MAX_BATCHES)
     texts = {name: str(value) for name, value in (options or {}).items()}
     parsed = parse(texts)
-    older = (parsed.retained_checkpoints, parsed.retained_age_ms)
-    retention = RetentionPolicy(retain, *older, older_bytes=parsed.retained_older_bytes)
     model.thorough = parsed.restore_verification == FILES
     model.lazy_policy = LazyPolicy.of(parsed, end_bytes)
-    store = SimulatedStore(workload, parsed, retention, model, maintenance_ms, settings)
-    samples, is_steady = _steady(store, retention.keep, batches, progress)
+    store = SimulatedStore(workload, parsed, retain, model, maintenance_ms)
+    samples, is_steady = _steady(store, batches, progress)
 
-    partitions, count = workload.partitions, len(samples)
-    hours = count * workload.interval_ms / 3_600_000
     totals: Sample = Counter()
     for sample in samples:
         totals.update(sample)
+    partitions, count = workload.partitions, len(samples)
+    per_batch, per_hour = partitions / count, partitions / (count * workload.interval_ms / 3_600_000)
 
-    def span(name: str, peak: str, times: float = 1.0) -> Range:
-        return Range(times * totals[name] / count, times * max(sample[peak] for sample in samples))
+    def of_stored(unit: str) -> Range:
+        highest = max(sample[f"stored_{unit}"] for sample in samples)
+        return Range(per_batch * sum(totals[reason, unit] for reason in REASONS), partitions * highest)
 
-    kinds = ("lists", "gets", "puts", "deletes")
-    requests = Requests(*(totals[kind] * partitions / 60 / hours for kind in kinds))
+    def of_restores(unit: str) -> Range:
+        return Range(totals[f"restore_{unit}"] / count, max(sample[f"restore_{unit}"] for sample in samples))
+
+    stored_bytes = of_stored("bytes")
+    requests = Requests(*(totals[kind.name] * per_hour / 60 for kind in fields(Requests)))
     dollars = (requests.puts + requests.lists) * prices.puts + requests.gets * prices.gets
-    stored_bytes = span("kept_bytes", "stored_bytes", partitions)
     memory_bytes = memory_for(workload, hit_ratio, max(1.0, partitions / executors))
     restores = (RestoreWork(sample["restore_files"], sample["restore_bytes"], 0) for sample in samples)
     is_sparse = parsed.local_disk_limit_bytes > 0 or any(map(model.is_lazy, restores))
@@ -656,16 +650,16 @@ def estimate(
         texts,
         retain,
         stored_bytes,
-        span("kept_files", "stored_files", partitions),
-        upload_bytes_per_s=partitions * totals["uploaded_bytes"] / hours / 3600,
+        of_stored("files"),
+        upload_bytes_per_s=totals["uploaded_bytes"] * per_hour / 3600,
         write_amplification=totals["uploaded_bytes"] / totals["delta_bytes"],
-        merges_per_hour=partitions * totals[INCREMENTAL] / hours,
-        full_per_hour=partitions * totals[FULL] / hours,
-        restore_bytes=span("restore_bytes", "restore_bytes"),
-        restore_files=span("restore_files", "restore_files"),
-        restore_ms=span("restore_ms", "restore_ms"),
+        merges_per_hour=totals[INCREMENTAL] * per_hour,
+        full_per_hour=totals[FULL] * per_hour,
+        restore_bytes=of_restores("bytes"),
+        restore_files=of_restores("files"),
+        restore_ms=of_restores("ms"),
         reasons={
-            reason: tuple(partitions * totals[reason, of] / count for of in ("bytes", "files"))
+            reason: (per_batch * totals[reason, "bytes"], per_batch * totals[reason, "files"])
             for reason in REASONS
         },
         requests_per_minute=requests,

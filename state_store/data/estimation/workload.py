@@ -93,29 +93,27 @@ class Touches:
                 return count + (next_count - count) * (batches - width) / (next_width - width)
             growth = math.log(next_count / count) / math.log(next_width / width) if count else 1.0
             width, count = next_width, next_count
-        more = max(0.0, self._modelled(batches) - self._modelled(width))
+        existing = max(0.0, self._existing(batches) - self._existing(width))
+        more = self.new * (batches - width) + existing
         return min(count + more, count * (batches / width) ** growth) if width else more
 
-    def _modelled(self, batches: float) -> float:
-        return self.new * batches + sum(keys * -math.expm1(-rate * batches) for keys, rate in self.classes)
+    def _existing(self, batches: float) -> float:
+        """Return the number of different keys of the classes that this many consecutive batches write."""
+        return sum(keys * -math.expm1(-rate * batches) for keys, rate in self.classes)
 
     def batches_for(self, hit_ratio: float) -> float:
-        """Return the number of last batches that wrote this share of the next batch's existing keys."""
-        weights = [(keys * -math.expm1(-rate), rate) for keys, rate in self.classes]
-        total = sum(weight for weight, _ in weights)
+        """Return the number of last batches that wrote this share of the next batch's existing keys.
 
-        def suffices(batches: float) -> bool:
-            hits = sum(weight * -math.expm1(-rate * batches) for weight, rate in weights)
-            return not total or hits / total >= hit_ratio
-
-        return _least(suffices)
+        The others are those by which the next batch adds to the different keys of the last ones.
+        """
+        missed = (1 - hit_ratio) * self._existing(1)
+        return _least(lambda batches: self._existing(batches + 1) - self._existing(batches) <= missed)
 
     def divided(self, parts: float) -> Touches:
         """Return the touches of one of this many partitions, which a hash of the keys makes alike."""
         classes = tuple((keys / parts, rate) for keys, rate in self.classes)
-        return Touches(
-            classes, self.new / parts, tuple((width, count / parts) for width, count in self.windows)
-        )
+        windows = tuple((width, count / parts) for width, count in self.windows)
+        return Touches(classes, self.new / parts, windows)
 
 
 def _least(is_enough: Callable[[float], bool]) -> float:
@@ -145,12 +143,9 @@ def zipf(keys: float, updates: float, exponent: float, new: float = 0.0) -> Touc
         width = min(width, keys - rank + 1)
         ranks.append((width, (rank + (width - 1) / 2) ** -exponent))
         rank += width
-
-    def scaled(factor: float) -> Touches:
-        return Touches(tuple((count, weight * factor) for count, weight in ranks), new)
-
-    target = min(updates, keys * (1 - 1e-9)) + new
-    return scaled(_least(lambda factor: scaled(factor).distinct(1) >= target))
+    by_weight, target = Touches(tuple(ranks)), min(updates, keys * (1 - 1e-9))
+    factor = _least(lambda batches: by_weight._existing(batches) >= target)
+    return Touches(tuple((count, weight * factor) for count, weight in ranks), new)
 
 
 def observed(
@@ -381,62 +376,57 @@ def measure(
         batch = query.newest_batch()
         version, committed = batch + 1, query.committed(batch)
         stores = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
-        sampled = [
-            stores[place] for place in sorted({number * len(keys) // SAMPLED for number in range(SAMPLED)})
-        ]
-        cost, times = CostModel(), RequestTimes(runtime.lock())
-        restored: list[Restored] = []
-        deltas, runs = [], []
+        places = sorted({number * len(keys) // SAMPLED for number in range(SAMPLED)})
+        times, since = RequestTimes(runtime.lock()), max(0, version - MAX_DELTAS)
+        restores: list[Restored] = []
+        deltas: dict[int, list[_Delta]] = {}
         with ScratchDirectory("state-store-estimate-") as name:
-            for found_store in sampled:
-                storage = query.storage(found_store.key)
+            for place in places:
+                key, directory = keys[place], Path(name)
+                storage = query.storage(key)
                 if not storage.is_local:
                     storage = MeasuredStorage(storage, times, runtime)
-                since = max(0, version - MAX_DELTAS)
-                newest = committed[found_store.key]
-                pin = PinnedVersion(found_store.key, storage, version, newest, since=since, runtime=runtime)
-                if meter is not None:
-                    pin.follow(meter)
-                    meter.expect(pin.lineage_bytes)
+                cost = _expected(storage, directory, times)
+                pin = PinnedVersion(key, storage, version, committed[key], since=since, runtime=runtime)
                 try:
-                    if not restored:
-                        cost = _expected(storage, Path(name), times)
-                    restored.append(_restored(pin, Path(name) / "restored", meter))
-                    deltas.append(_last_deltas(pin, Path(name) / "deltas"))
-                    runs.append(_oldest_run(pin.version, found_store))
+                    if meter is not None:
+                        pin.follow(meter)
+                        meter.expect(pin.lineage_bytes)
+                    restores.append(_restored(pin, directory / "restored", meter))
+                    if last_deltas := _last_deltas(pin, directory / "deltas"):
+                        deltas[place] = last_deltas
                 finally:
                     pin.release()
-    _fit(cost, restored)
-    if not any(deltas):
-        partitions = ", ".join(str(found_store.key.partition) for found_store in sampled)
+    _fit(cost, restores)
+    if not deltas:
+        partitions = ", ".join(map(str, places))
         raise MissingError(
             f"no delta of store '{store}' of operator {operator} is left in partitions {partitions}, whose "
             "batches are measured: full checkpoints have replaced all of them; measure after the next batch"
         )
-    count = min(len(newest) for newest in deltas if newest)
+    count = min(map(len, deltas.values()))
+    newest = [(listed, last) for listed in stores if (last := listed.restorable(committed[listed.key]))]
+    runs = [_oldest_run(listed, last) for listed, last in newest]
     needed = [
         file.size_bytes
-        for found_store in stores
-        if (last := found_store.restorable(committed[found_store.key]))
-        for file in found_store.registry.files(last)
+        for listed, last in newest
+        for file in listed.registry.files(last)
         if not file.is_snapshot
     ]
-    sizes = [entry.size_bytes for found_store in stores for entry in found_store.contents.entries.values()]
+    sizes = [entry.size_bytes for listed in stores for entry in listed.contents.entries.values()]
     return Measured(
         operator,
         store,
         version,
-        _workload([newest[-count:] for newest in deltas if newest], runs, len(keys), _interval_ms(query)),
+        _workload([last[-count:] for last in deltas.values()], runs, len(keys), _interval_ms(query)),
         cost,
         sum(sizes),
         len(sizes),
         sum(needed) / len(keys),
         len(needed) / len(keys),
-        mean(map(_total_ms, restored)),
-        _retained(query, sampled[0], version),
-        tuple(
-            found_store.key.partition for found_store, newest in zip(sampled, deltas, strict=True) if newest
-        ),
+        mean(map(_total_ms, restores)),
+        _retained(query, stores[0], version),
+        tuple(deltas),
         count,
     )
 
@@ -535,14 +525,13 @@ def _workload(
     deltas = [delta for of_partition in partitions for delta in of_partition]
     records = sum(delta.metadata.puts for delta in deltas)
     removals = sum(delta.metadata.removes for delta in deltas)
-    keys, new = sum(of_partition[-1].metadata.keys for of_partition in partitions), 0.0
-    if batches > 1:
-        added = sum(
-            after.metadata.keys - before.metadata.keys + after.metadata.removes
-            for of_partition in partitions
-            for before, after in pairwise(of_partition)
-        )
-        new = min(records / batches, max(0.0, added / (batches - 1)))
+    keys = sum(of_partition[-1].metadata.keys for of_partition in partitions)
+    added = sum(
+        after.metadata.keys - before.metadata.keys + after.metadata.removes
+        for of_partition in partitions
+        for before, after in pairwise(of_partition)
+    )
+    new = min(records / batches, max(0.0, added / max(1, batches - 1)))
     key_bytes = sum(delta.key_bytes for delta in deltas) / max(1, records)
     value_bytes = sum(delta.value_bytes for delta in deltas) / max(1, records)
     writes = Counter(
@@ -552,14 +541,9 @@ def _workload(
     )
     widths = sorted({1 << power for power in range(batches.bit_length())} | {batches})
     windows = [(width, _distinct(partitions, width)) for width in widths]
-    planned = table_size(key_bytes, value_bytes, records / len(deltas))
-    put_bytes = sum(delta.size_bytes for delta in deltas) - removals * planned.removal_bytes
-    changes = _fitted(planned, put_bytes, records, len(deltas))
-    if changes is not None:
-        changes = changes._replace(removal_bytes=planned.removal_bytes)
-    full_runs = [run for run in runs if run[1]]
-    run_bytes, run_keys = (sum(numbers) for numbers in zip(*full_runs, strict=True)) if full_runs else (0, 0)
-    merged = table_size(key_bytes, value_bytes, run_keys / max(1, len(full_runs)))
+    sizes = [(delta.size_bytes, delta.metadata.puts, delta.metadata.removes) for delta in deltas]
+    changes = _fitted(key_bytes, value_bytes, sizes)
+    merged = _fitted(key_bytes, value_bytes, [(*run, 0) for run in runs if run[1]])
     return Workload(
         max(1.0, times * keys),
         key_bytes,
@@ -570,7 +554,7 @@ def _workload(
         times * new,
         times * removals / batches,
         delta_table=changes,
-        merged_table=_fitted(merged, run_bytes, run_keys, len(full_runs)) or changes,
+        merged_table=merged or changes,
         touches=observed(writes, windows, keys, new).divided(1 / times),
     )
 
@@ -585,16 +569,24 @@ def _distinct(partitions: Sequence[Sequence[_Delta]], width: int) -> float:
     ) / len(starts)
 
 
-def _fitted(planned: TableSize, size_bytes: float, puts: int, files: int) -> TableSize | None:
-    """Return the sizes of records with which files of this many bytes have as many; None without records."""
-    own_bytes = size_bytes - files * planned.file_bytes
+def _fitted(key_bytes: float, value_bytes: float, files: Sequence[tuple[int, int, int]]) -> TableSize | None:
+    """Return the sizes of records that make files as large as these; None without records.
+
+    `files` are the bytes, puts and removals of each file. One factor makes all records larger or smaller than
+    planned ones.
+    """
+    if not files:
+        return None
+    size_bytes, puts, removals = map(sum, zip(*files, strict=True))
+    planned = table_size(key_bytes, value_bytes, puts / len(files))
+    own_bytes = size_bytes - len(files) * planned.file_bytes
     if own_bytes <= 0 or not puts:
         return None
-    times = own_bytes / puts / planned.put_bytes
-    return TableSize(planned.file_bytes, own_bytes / puts, planned.removal_bytes * times)
+    factor = own_bytes / (puts * planned.put_bytes + removals * planned.removal_bytes)
+    return TableSize(planned.file_bytes, planned.put_bytes * factor, planned.removal_bytes * factor)
 
 
-def _oldest_run(version: VersionId, store: FoundStore) -> tuple[int, int]:
+def _oldest_run(store: FoundStore, version: VersionId) -> tuple[int, int]:
     """Return bytes and keys of the newest full checkpoint.
 
     If it is gone, they are those of its files in the newest snapshot; 0 if there is neither.

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from agent.harness import InProcess, Job
 from faults import FaultyStorage
+from query_directory import QueryDirectory, Rows
 
-from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
+from state_store.core.checkpoint.names import VersionId
 from state_store.core.storage.local import LocalStorage
+from state_store.data.query import StoreKey
 
 INTERVAL_MS = 10_000
 KEY_BYTES, VALUE_BYTES = 16, 100
 FILE_BYTES = 128 << 10
 BEGUN_MS = 1_700_000_000_000
-_DIRECTORIES = ("delta", "shared", "snapshot")
 
 
 def key_of(number: int) -> bytes:
@@ -30,72 +31,76 @@ def key_of(number: int) -> bytes:
     return b"\0\0" + bytes(8) + random.Random(number).randbytes(8)
 
 
-@dataclass
-class History:
-    """A query of one store whose batches write the changes of `changes`.
+class Batch(NamedTuple):
+    """A batch: bytes and files in storage after its clean-up, bytes before it (`peak`), uploads, requests."""
 
-    `stored` are bytes and files after each batch and its clean-up, `peaks` those before it, `uploaded` the
-    bytes that the batch uploaded, `requests` its requests to storage, by operation.
-    """
+    size_bytes: int
+    files: int
+    peak_bytes: int
+    uploaded_bytes: int
+    requests: Counter[str]
 
-    root: Path
-    changes: Callable[[int], dict[bytes, bytes | None]]
-    retain: int
-    options: dict[str, str]
-    stored: list[tuple[int, int]] = field(default_factory=list)
-    peaks: list[int] = field(default_factory=list)
-    uploaded: list[int] = field(default_factory=list)
-    file_bytes: int = FILE_BYTES
-    requests: list[Counter[str]] = field(default_factory=list)
+
+class History(QueryDirectory):
+    """A query of one store, whose batches write the changes of `changes` and commit through the agent."""
+
+    def __init__(
+        self,
+        root: Path,
+        changes: Callable[[int], Rows],
+        retain: int,
+        options: dict[str, str],
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        super().__init__(root, root.parent / "scratch", partitions=1)
+        self.changes, self.retain, self.file_bytes = changes, retain, file_bytes
+        self.batches: list[Batch] = []
+        self._store = FaultyStorage(LocalStorage(root / self.keys[0].path))
+        client = InProcess(
+            root.parent / "local",
+            now_ms=self._now_ms,
+            storages=lambda uri: self._store,
+            file_bytes=file_bytes,
+        )
+        options = {"fullScheduleJitter": "0", **options}
+        self._job = Job(client, root / self.keys[0].path, retain=retain, **options)
 
     def run(self, batches: int) -> None:
         """Run this many batches, each after the merges of the last."""
-        store = self.root / "state" / "0" / "0"
-        self._write("state/0/_metadata/metadata", _METADATA)
-        storage = FaultyStorage(LocalStorage(store))
-        client = InProcess(
-            self.root.parent / "local",
-            now_ms=self._now_ms,
-            storages=lambda uri: storage,
-            file_bytes=self.file_bytes,
-        )
-        options = {"fullScheduleJitter": "0", **self.options}
-        job = Job(client, store, retain=self.retain, **options)
-        known: set[Path] = set()
+        files: dict[Path, int] = {}
         for batch in range(batches):
-            self._write(
-                f"offsets/{batch}", {"batchWatermarkMs": 0, "conf": {PROVIDER_KEY: PROVIDER_CLASS}}, "{}"
-            )
-            job.commit(self.changes(batch))
-            _wait_until_idle(job)
-            found = _files(store)
-            self.peaks.append(sum(found.values()))
-            self.uploaded.append(sum(size for path, size in found.items() if path not in known))
-            job.cleanup()
-            self.requests.append(Counter(operation for operation, _ in storage.calls))
-            storage.calls.clear()
-            found = _files(store)
-            known = set(found)
-            self.stored.append((sum(found.values()), len(found)))
-            self._write(f"commits/{batch}", {"stateUniqueIds": {"0": [[job.id]]}})
-            (self.root / f"commits/{batch - self.retain - 1}").unlink(missing_ok=True)
+            known = files
+            self.commit(self.changes(batch))
+            before = self._files()
+            uploaded_bytes = sum(size for path, size in before.items() if path not in known)
+            self._job.cleanup()
+            files, requests = self._files(), Counter(operation for operation, _ in self._store.calls)
+            self._store.calls.clear()
             at_s = self._now_ms() / 1000
+            sizes = (sum(files.values()), len(files), sum(before.values()), uploaded_bytes)
+            self.batches.append(Batch(*sizes, requests))
+            (self.root / f"commits/{batch - self.retain - 1}").unlink(missing_ok=True)
             os.utime(self.root / f"commits/{batch}", (at_s, at_s))
-        job.close()
+        self._job.close()
+
+    def write_version(self, key: StoreKey, rows: Rows, parent: VersionId | None) -> VersionId:
+        """Commit a version through the agent, and wait for its merge."""
+        self._job.commit(rows)
+        scheduler, instance = self._job.client.calls.scheduler, self._job.store["instance"]
+        while True:
+            with scheduler._changed:
+                store = scheduler._queue._stores[instance]
+                if store.running is None and store.publishing.waiting is None:
+                    return VersionId(self._job.version, self._job.id)
+            time.sleep(0.0005)
+
+    def _files(self) -> dict[Path, int]:
+        store = self.root / self.keys[0].path
+        directories = ("delta", "shared", "snapshot")
+        return {path: path.stat().st_size for name in directories for path in (store / name).glob("*")}
 
     def _now_ms(self) -> int:
-        return BEGUN_MS + len(self.stored) * INTERVAL_MS
-
-    def _write(self, path: str, content: dict, *more: str) -> None:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("\n".join(["v1", json.dumps(content), *more]))
-
-
-_METADATA = {
-    "operatorInfo": {"operatorId": 0, "operatorName": "applyInPandasWithState"},
-    "stateStoreInfo": [{"storeName": "default", "numColsPrefixKey": 0, "numPartitions": 1}],
-}
+        return BEGUN_MS + len(self.batches) * INTERVAL_MS
 
 
 @dataclass
@@ -136,17 +141,3 @@ class Writes:
 
     def _value(self) -> bytes:
         return self._chance.randbytes(VALUE_BYTES)
-
-
-def _files(store: Path) -> dict[Path, int]:
-    return {path: path.stat().st_size for name in _DIRECTORIES for path in (store / name).glob("*")}
-
-
-def _wait_until_idle(job: Job) -> None:
-    scheduler, instance = job.client.calls.scheduler, job.store["instance"]
-    while True:
-        with scheduler._changed:
-            store = scheduler._queue._stores[instance]
-            if store.running is None and store.publishing.waiting is None:
-                return
-        time.sleep(0.0005)

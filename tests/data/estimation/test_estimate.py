@@ -6,13 +6,14 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
+from unittest import mock
 
 import pytest
 
 import state_store
 from estimation.histories import INTERVAL_MS, KEY_BYTES, VALUE_BYTES, History, Writes
 from state_store.core.checkpoint.registry import NEWEST_DELTAS, NEWEST_MERGED, NO_VERSION, OLDER_DELTAS
-from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.options import parse
@@ -54,20 +55,21 @@ def large(tmp_path_factory) -> History:
 
 
 def of(history: History, workload: Workload, options: dict[str, str], **how) -> Estimate:
+    """Estimate with the history's settings of databases, and a clean-up after each batch."""
     settings = DatabaseSettings(threads=1, file_bytes=history.file_bytes)
-    how.update(retain=history.retain, maintenance_ms=INTERVAL_MS, settings=settings)
-    return estimate(workload, options, **how)
+    with mock.patch("state_store.data.estimation.estimate.DatabaseSettings", lambda: settings):
+        return estimate(workload, options, retain=history.retain, maintenance_ms=INTERVAL_MS, **how)
 
 
 def ratios(found: Estimate, history: History, batches: slice) -> dict[str, float]:
     """Return the figures of an estimate as multiples of those that these batches had."""
-    stored, asked = history.stored[batches], sum(history.requests[batches], Counter())
-    minutes = len(stored) * INTERVAL_MS / 60_000
-    a_minute, uploaded = found.requests_per_minute, sum(history.uploaded[batches])
+    made = history.batches[batches]
+    asked, a_minute = sum((batch.requests for batch in made), Counter()), found.requests_per_minute
+    minutes = len(made) * INTERVAL_MS / 60_000
     return {
-        "bytes": found.stored_bytes.average * len(stored) / sum(size_bytes for size_bytes, _ in stored),
-        "files": found.stored_files.average * len(stored) / sum(files for _, files in stored),
-        "uploaded": found.upload_bytes_per_s * 60 * minutes / uploaded,
+        "bytes": found.stored_bytes.average / mean(batch.size_bytes for batch in made),
+        "files": found.stored_files.average / mean(batch.files for batch in made),
+        "uploaded": found.upload_bytes_per_s * 60 * minutes / sum(batch.uploaded_bytes for batch in made),
         "puts": a_minute.puts * minutes / (asked["write"] + asked["upload"]),
         "deletes": a_minute.deletes * minutes / asked["delete"],
         "lists": a_minute.lists * minutes / asked["list"],
@@ -80,7 +82,8 @@ def check(found: Estimate, history: History) -> None:
     compared = ratios(found, history, cycles)
     assert found.is_steady
     assert all(0.9 <= compared[name] <= 1.1 for name in ("bytes", "files", "uploaded")), compared
-    assert 0.8 <= found.stored_bytes.maximum / max(history.peaks[cycles]) <= 1.2
+    peak_bytes = max(batch.peak_bytes for batch in history.batches[cycles])
+    assert 0.8 <= found.stored_bytes.maximum / peak_bytes <= 1.2
 
 
 @pytest.mark.tier("more")
@@ -94,7 +97,7 @@ def test_an_estimate_of_a_planned_query_is_close_to_its_run(history: History) ->
 @pytest.mark.tier("more")
 def test_an_estimate_of_a_measured_query_is_close_to_its_run(history: History) -> None:
     found = state_store.measure(str(history.root))
-    assert (found.version, found.stored_bytes, found.stored_files) == (BATCHES, *history.stored[-1])
+    assert (found.version, found.stored_bytes, found.stored_files) == (BATCHES, *history.batches[-1][:2])
     assert found.retained == RETAIN and found.workload.interval_ms == INTERVAL_MS
     assert found.workload.keys == pytest.approx(KEYS)
     assert found.workload.new_per_batch == pytest.approx(history.changes.new)
@@ -109,7 +112,7 @@ def test_an_estimate_of_a_job_that_is_large_for_its_files_is_close_to_its_run(la
     found, uncut = (of(large, workload, {**LARGE, **more}) for more in ({}, {"retainedOlderBytes": "0"}))
     assert found.is_steady and found.full_per_hour > 2
     assert found.stored_bytes.average < 0.9 * uncut.stored_bytes.average
-    cuts = [batch for batch, asked in enumerate(large.requests) if asked["delete"] > LARGE_RETAIN // 2]
+    cuts = [batch for batch, made in enumerate(large.batches) if made.requests["delete"] > LARGE_RETAIN // 2]
     compared = ratios(found, large, slice(cuts[1], cuts[-1]))
     assert all(0.85 <= ratio <= 1.15 for ratio in compared.values()), str((compared, cuts))
     sums = [sum(values) for values in zip(*found.reasons.values(), strict=True)]
@@ -121,7 +124,7 @@ def test_an_estimate_of_a_job_that_is_large_for_its_files_is_close_to_its_run(la
 def test_files_by_reason_are_all_files(large: History) -> None:
     found = state_store.files(str(large.root))
     sums = [sum(values) for values in zip(*found.by_reason().values(), strict=True)]
-    assert sums == [*large.stored[-1]]
+    assert sums == [*large.batches[-1][:2]]
     for file in found.all:
         is_of_newest = any(holder.number == LARGE_BATCHES for holder in file.holders)
         assert is_of_newest == (file.reason in (NEWEST_MERGED, NEWEST_DELTAS))
@@ -141,7 +144,7 @@ def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk,
 def test_deltas_of_retained_versions_stay() -> None:
     """A delta that a snapshot replaces stays until a clean-up after its version is retired."""
     workload = Workload(KEYS, KEY_BYTES, VALUE_BYTES, 10, INTERVAL_MS, 1)
-    store = SimulatedStore(workload, parse(OPTIONS), RetentionPolicy(RETAIN), CostModel(), INTERVAL_MS)
+    store = SimulatedStore(workload, parse(OPTIONS), RETAIN, CostModel(), INTERVAL_MS)
     for version in range(1, 4 * FULL_EVERY):
         store.batch()
         deltas = {int(path[6:26]) for path in store.stored if path.startswith("delta/")}
