@@ -23,7 +23,7 @@ private[migration] final class Side(val stateRoot: String, conf: SQLConf, config
    * Makes Spark's RocksDB store write and read the archives of this side's checkpoint format: Spark 4.0 reads the
    * format once in the life of a JVM, from the configuration that is active at that time.
    */
-  def fixArchiveFormat(): Unit =
+  def settleArchives(): Unit =
     if (StateStoreConf(conf).providerClass == classOf[RocksDBStateStoreProvider].getName) {
       SQLConf.withExistingConf(conf) {
         Class.forName("org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata$")
@@ -116,14 +116,14 @@ private[migration] object Side {
   /** Refuses a store that has more column families than its schemas describe. */
   private def checkDescribed(provider: StateStoreProvider, store: StateStore, schemas: StoreSchemas): Unit = {
     val described = (schemas.families :+ schemas.default).map(_.name).toSet
-    val familyCount = provider match {
+    val familiesInStore = provider match {
       case rocks: RocksDBStateStoreProvider =>
         rocks.rocksDB.getColFamilyCount(isInternal = true) + rocks.rocksDB.getColFamilyCount(isInternal = false)
       case _ => described.size.toLong
     }
-    if (familyCount > described.size) {
+    if (familiesInStore > described.size) {
       throw new MigrationException("format",
-        s"store ${store.id} has $familyCount column families, of which Spark's " +
+        s"store ${store.id} has $familiesInStore column families, of which Spark's " +
           s"schema files describe ${described.size}: ${described.toSeq.sorted.mkString(", ")}")
     }
   }
@@ -137,18 +137,19 @@ private[migration] object Side {
  * store, which begins with nothing, has the same bytes as a snapshot.
  */
 private[migration] object Renumbering {
+  /** The name of a file of version 1: the id of the version, the kind, and the rest of a file that belongs to it. */
   private val First = """1(_[^.]*)?\.(zip|delta)(\..*)?""".r
 
   /** @throws java.io.IOException if there is no such file, or it cannot be renamed */
   def renumber(store: Path, version: Long, hadoop: Configuration): Unit = {
     val files = store.getFileSystem(hadoop)
-    val paths = files.listStatus(store).map(_.getPath).collect {
+    val renames = files.listStatus(store).map(_.getPath).collect {
       case path @ Named(id, kind, rest) => (path, new Path(store, newName(version, id, kind, rest)), rest)
     }
-    if (paths.isEmpty) throw new IOException(s"the state store wrote no version into $store")
+    if (renames.isEmpty) throw new IOException(s"the state store wrote no version into $store")
     if (version > 1) {
       // The files that belong to another file are renamed before it: a version that is visible is complete.
-      paths.sortBy { case (_, _, rest) => if (rest.isEmpty) 1 else 0 }.foreach { case (from, to, _) =>
+      renames.sortBy { case (_, _, rest) => if (rest.isEmpty) 1 else 0 }.foreach { case (from, to, _) =>
         if (!files.rename(from, to)) throw new IOException(s"$from cannot be renamed to $to")
       }
     }

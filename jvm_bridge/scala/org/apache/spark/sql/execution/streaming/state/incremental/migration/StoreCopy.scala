@@ -11,9 +11,12 @@ import org.apache.spark.sql.types.StructType
 
 /**
  * Copies one version of one store, row by row, and compares the copy with it. It needs no more memory than the
- * providers.
+ * providers. `run` tells the story; [[FamilyRows]] visits the rows, and [[FamilyContents]] sums them up.
  *
+ * @param source the checkpoint that is copied
+ * @param target the checkpoint that is written, as it is written
  * @param queried the target as the query will read it
+ * @param version the version, which has the same number in the target
  * @param id the id of the version in the source; None if it has none (checkpoint format 1)
  */
 private[migration] final class StoreCopy(
@@ -30,20 +33,24 @@ private[migration] final class StoreCopy(
   private var rows = 0L
   private var unreported = 0L
 
-  /** @throws CopyException if the store cannot be copied; its cause is what a provider or the storage raised */
+  /**
+   * Writes all rows, and then reads them again.
+   *
+   * @throws CopyException if the store cannot be copied; its cause is what a provider or the storage raised
+   */
   def run(): Unit =
     try {
-      val read = schemas.families.map(new FamilyContents(_))
-      val written = opened(source, id)((from, reader) => write(from, reader, read))
-      opened(queried, written)((to, reader) => read.foreach(compare(to, reader, _)))
-      events.done(schemas.operator, partition, schemas.store, rows, written)
+      val contents = schemas.families.map(new FamilyContents(_))
+      val newId = withReader(source, id)((from, reader) => write(from, reader, contents))
+      withReader(queried, newId)((to, reader) => contents.foreach(compare(to, reader, _)))
+      events.done(schemas.operator, partition, schemas.store, rows, newId)
     } catch {
       case NonFatal(e) =>
         val place = s"${source.stateRoot}/${schemas.operator}/$partition"
         throw new CopyException(s"version $version of store $name cannot be copied from '$place'", e)
     }
 
-  private def opened[T](side: Side, id: Option[String])(work: (StateStoreProvider, ReadStateStore) => T): T = {
+  private def withReader[T](side: Side, id: Option[String])(work: (StateStoreProvider, ReadStateStore) => T): T = {
     val provider = side.provider(schemas, partition)
     try {
       val reader = Side.reader(provider, version, id, schemas)
@@ -60,12 +67,12 @@ private[migration] final class StoreCopy(
     try {
       val writer = Side.writer(to, version, schemas)
       try {
-        contents.foreach { read =>
-          val family = read.family
+        contents.foreach { familyContents =>
+          val family = familyContents.family
           new FamilyRows(source, from, reader, family).foreach { (key, value, position) =>
-            read.add(key, value, position)
+            familyContents.add(key, value, position)
             if (position == 0) writer.put(key, value, family.name) else writer.merge(key, value, family.name)
-            counted(position, family)
+            count(position, family)
           }
         }
         writer.commit()
@@ -79,23 +86,24 @@ private[migration] final class StoreCopy(
     } finally to.close()
   }
 
-  private def compare(provider: StateStoreProvider, reader: ReadStateStore, read: FamilyContents): Unit = {
-    val written = new FamilyContents(read.family)
-    new FamilyRows(queried, provider, reader, read.family).foreach { (key, value, position) =>
-      written.add(key, value, position)
-      if (written.rows % StoreCopy.ReportedAtOnce == 0) endIfStopped()
+  private def compare(provider: StateStoreProvider, reader: ReadStateStore, original: FamilyContents): Unit = {
+    val family = original.family
+    val copy = new FamilyContents(family)
+    new FamilyRows(queried, provider, reader, family).foreach { (key, value, position) =>
+      copy.add(key, value, position)
+      if (copy.rows % StoreCopy.RowsAtOnce == 0) endIfStopped()
     }
-    if (!written.isSame(read)) {
+    if (!copy.isSame(original)) {
       throw new MigrationException("internal",
-        s"column family '${read.family.name}' of store $name had $read in the source, and has $written in the target")
+        s"column family '${family.name}' of store $name had $original in the source, and has $copy in the target")
     }
   }
 
-  private def counted(position: Long, family: Family): Unit = {
+  private def count(position: Long, family: Family): Unit = {
     if (position == 0 && !family.isInternal) keys += 1
     rows += 1
     unreported += 1
-    if (unreported >= StoreCopy.ReportedAtOnce) {
+    if (unreported >= StoreCopy.RowsAtOnce) {
       events.copied(unreported)
       unreported = 0
       endIfStopped()
@@ -112,15 +120,16 @@ private[migration] final class StoreCopy(
   }
 
   private def checkKeys(writer: StateStore): Unit = {
-    val storedKeys = writer.metrics.numKeys
-    if (storedKeys != keys) {
-      throw new MigrationException("internal", s"$keys keys were written to ${writer.id}, and it has $storedKeys")
+    val keysInStore = writer.metrics.numKeys
+    if (keysInStore != keys) {
+      throw new MigrationException("internal", s"$keys keys were written to ${writer.id}, and it has $keysInStore")
     }
   }
 }
 
 private object StoreCopy {
-  val ReportedAtOnce = 1000L
+  /** Rows after which the copy reports them and looks whether it is to end. */
+  val RowsAtOnce = 1000L
 }
 
 /** The rows of a column family of an open version. One thread. */
