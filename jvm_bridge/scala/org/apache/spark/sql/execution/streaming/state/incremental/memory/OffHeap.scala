@@ -27,8 +27,10 @@ private[incremental] object OffHeap {
   /** True if the checks are on. */
   val checked: Boolean = java.lang.Boolean.getBoolean(property)
 
-  /** The offset of the first element of an array. */
+  /** The offset of the first element of an array of bytes. */
   val arrayBase: Int = Platform.BYTE_ARRAY_OFFSET
+
+  /** The offset of the first element of an array of longs. */
   val longArrayBase: Int = Platform.LONG_ARRAY_OFFSET
 
   /** The offset of a direct buffer's address. (`Platform.getDirectBufferAddress` exists since Spark 4.2.) */
@@ -137,15 +139,17 @@ private[incremental] object OffHeap {
  */
 private[incremental] object NativeHeap {
   private val command = new ObjectName("com.sun.management:type=DiagnosticCommand")
-  private val worth = 8L << 20
-  private val sinceTrim = new AtomicLong
+
+  /** Bytes from which a trim is worth its time: it walks through the whole heap. */
+  private val minTrimmedBytes = 8L << 20
+  private val freedSinceTrim = new AtomicLong
 
   /** Counts bytes that were freed. */
-  def freed(bytes: Long): Unit = sinceTrim.addAndGet(bytes)
+  def freed(bytes: Long): Unit = freedSinceTrim.addAndGet(bytes)
 
   /** Gives freed memory back to the operating system if enough was freed. */
-  def trim(): Unit = if (sinceTrim.get >= worth) {
-    sinceTrim.set(0)
+  def trim(): Unit = if (freedSinceTrim.get >= minTrimmedBytes) {
+    freedSinceTrim.set(0)
     Try(ManagementFactory.getPlatformMBeanServer.invoke(command, "systemTrimNativeHeap", null, null))
   }
 }

@@ -5,8 +5,9 @@ import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.ConcurrentHashMap
 
 /**
- * The memory budget, in bytes, that all stores of an executor share. Any number of threads. It holds no lock while it
- * asks stores to give memory back.
+ * The memory budget (option `memoryBudget`), in bytes, that all stores of an executor share. A store asks for memory by
+ * `allocate`: what the budget has left, what other stores give back, or a file. Any number of threads. No lock is held
+ * while stores are asked to give memory back.
  *
  * @param largestPieceBytes longest piece of memory that can be divided; a power of two, at least 64
  * @param largestFileBytes longest piece that lies in a file
@@ -59,14 +60,16 @@ final class StoreMemory(
    * Asks the stores, those with most to give first, to give back enough for this many bytes. Returns true if they did.
    */
   private def reclaim(bytes: Long): Boolean = {
-    val missing = bytes + used.get - budget
-    var got = 0L
+    val wanted = bytes + used.get - budget
+    var givenBack = 0L
     if (bytes <= budget) {
       val candidates =
         stores.toArray(new Array[StoreMemory.Reclaimable](0)).map(s => (s.reclaimableBytes, s)).filter(_._1 > 0)
-      candidates.sortBy(-_._1).foreach { case (_, store) => if (got < missing) got += store.reclaim(missing - got) }
+      candidates.sortBy(-_._1).foreach { case (_, store) =>
+        if (givenBack < wanted) givenBack += store.reclaim(wanted - givenBack)
+      }
     }
-    got >= missing
+    givenBack >= wanted
   }
 }
 
