@@ -6,7 +6,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentDirectory, CurrentMerge}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** Answers the requests of the API. Methods throw a Problem for a request that cannot be answered. Any thread. */
+/**
+ * Answers the requests of the API from what the driver knows, by resource: `get` has the map of them, [[Documents]] makes
+ * the JSON, and [[ApiServlet]] speaks HTTP. Methods throw a Problem for a request that cannot be answered. Any thread.
+ */
 private[observed] final class Answering(queries: Queries) {
 
   /**
@@ -19,8 +22,10 @@ private[observed] final class Answering(queries: Queries) {
     case Seq(Model.api) => service
     case Seq(Model.api, "queries") =>
       val judged = queries.all.map(query => query -> verdict(query))
-      Json.obj("queries" -> Json.array(judged.sortBy { case (_, found) => Answering.Worst.indexOf(found.severity) }
-        .map { case (query, found) => Documents.query(query, found, living(query)) }))
+      val worstFirst = judged.sortBy { case (_, verdict) => -Verdict.Levels.indexOf(verdict.severity) }
+      Json.obj("queries" -> Json.array(worstFirst.map { case (query, verdict) =>
+        Documents.query(query, verdict, living(query))
+      }))
     case Seq(Model.api, "queries", name) =>
       val run = query(name)
       Documents.query(run, verdict(run), living(run))
@@ -198,9 +203,8 @@ private[observed] final class Answering(queries: Queries) {
   private def failuresOf(query: KnownQuery): Seq[MergeReport] = query.live
     .fold(recordsOf(query).flatMap(_.merges.failures))(_.merges.filter(_.failure.isDefined))
 
-  private def merges(query: KnownQuery): ObjectNode = {
+  private def merges(query: KnownQuery): ObjectNode =
     Documents.merges(observed(query).getOrElse(Nil), failuresOf(query), System.currentTimeMillis)
-  }
 
   private def observed(query: KnownQuery): Option[Seq[(String, CurrentMerge)]] =
     queries.receiver.filter(_ => query.running).map(_.currentMerges.of(query.record.facts.run))
@@ -210,7 +214,8 @@ private[observed] final class Answering(queries: Queries) {
 }
 
 private object Answering {
-  private val Worst = Seq("critical", "warning", "fine")
+
+  /** Fields that stores are sorted by: those of `state_store/observe/documents.py`, also where no store has them. */
   private val SortFields =
     Seq("bytes", "deltas", "files", "keys", "restore_predicted_ms", "stored_bytes", "committed_ms", "partition")
   private val MaxStores = 1000L

@@ -54,8 +54,8 @@ private[observed] object Documents {
       "version" -> record.version, "committed_ms" -> record.atMs, "stores" -> record.totals.stores,
       "sentence" -> verdict.sentence,
       "operators" -> Json.array(operators(record)),
-      "executors" -> Json.array(StoresByExecutor.of(record.stores, living).map { found =>
-        Json.obj("executor" -> found.executor, "host" -> found.host, "stores" -> found.stores)
+      "executors" -> Json.array(StoresByExecutor.of(record.stores, living).map { executor =>
+        Json.obj("executor" -> executor.executor, "host" -> executor.host, "stores" -> executor.stores)
       }))
   }
 
@@ -73,13 +73,13 @@ private[observed] object Documents {
   /** Returns a `Verdict`. */
   def verdict(verdict: Verdict): ObjectNode = Json.present(
     "severity" -> verdict.severity, "sentence" -> verdict.sentence,
-    "findings" -> Json.array(verdict.findings.map { found =>
+    "findings" -> Json.array(verdict.findings.map { finding =>
       Json.present(
-        "code" -> found.rule.code, "severity" -> found.rule.severity, "sentence" -> found.sentence,
-        "remedy" -> found.rule.remedy, "link" -> found.rule.link, "count" -> found.count,
-        "operator" -> found.worst.map(_.path("operator").asLong),
-        "partition" -> found.worst.map(_.path("partition").asLong),
-        "store" -> found.worst.flatMap(Json.text(_, "store")))
+        "code" -> finding.rule.code, "severity" -> finding.rule.severity, "sentence" -> finding.sentence,
+        "remedy" -> finding.rule.remedy, "link" -> finding.rule.link, "count" -> finding.count,
+        "operator" -> finding.worst.map(_.path("operator").asLong),
+        "partition" -> finding.worst.map(_.path("partition").asLong),
+        "store" -> finding.worst.flatMap(Json.text(_, "store")))
     }))
 
   /**
