@@ -29,6 +29,7 @@ object ProcessorHandles {
   val obstacle: Option[String] = Some(
     "PySpark 4.0 makes entries of lists and maps, and timers, with pandas, and processors are batched from Spark 4.1 on")
 
+  /** Returns true if the user's processor takes rows, and no frames of pandas. */
   def takesRows(exec: PythonProcessorExec): Boolean = false
 
   def maxBytesPerBatch(conf: SQLConf): Long = Long.MaxValue

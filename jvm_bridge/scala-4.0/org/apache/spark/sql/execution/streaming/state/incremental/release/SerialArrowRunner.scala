@@ -6,8 +6,8 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's Arrow runner, which handles input and output in the task's own thread, because a state store belongs to one
- * thread. Spark 4.0 has no other way.
+ * Spark's Arrow runner, which handles input and output in the task's own thread, to which a state store and the
+ * operator's notes on groups belong. Spark 4.0 has no other way, so there is nothing to switch off.
  */
 abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],

@@ -10,7 +10,10 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.streaming.{OutputMode, TimeMode}
 import org.apache.spark.sql.types.StructType
 
-/** The operator of [[BatchedProcessor]], with the parameters of Spark's operator. */
+/**
+ * The operator that [[BatchedProcessor]] tells, with the parameters of Spark's operator, which differ between releases:
+ * these are those from Spark 4.1 on.
+ */
 private[processors] class BatchedProcessorExec(
     function: Expression,
     grouping: Seq[Attribute],

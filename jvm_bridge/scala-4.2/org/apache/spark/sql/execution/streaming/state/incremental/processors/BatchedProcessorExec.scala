@@ -10,7 +10,10 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.streaming.{OutputMode, TimeMode}
 import org.apache.spark.sql.types.StructType
 
-/** The operator of [[BatchedProcessor]], with the parameters of Spark's operator. */
+/**
+ * The operator that [[BatchedProcessor]] tells, with the parameters of Spark's operator, which differ between releases:
+ * these are those from Spark 4.2 on.
+ */
 private[processors] class BatchedProcessorExec(
     function: Expression,
     grouping: Seq[Attribute],
@@ -41,6 +44,7 @@ private[processors] class BatchedProcessorExec(
     exec.eventTimeWatermarkForEviction, exec.userFacingDataType, input, exec.isStreaming, exec.hasInitialState,
     initial, exec.initialStateGroupingAttrs, exec.initialStateSchema)
 
+  /** Skips Spark's check, which lets no store but its own RocksDB store pass, for this project's store. */
   override def validateStateStoreProvider(isStreaming: Boolean): Unit =
     if (!ReplacedOperator.isOurStore(conf)) super.validateStateStoreProvider(isStreaming)
 

@@ -29,6 +29,7 @@ object ProcessorHandles {
   /** The reason why no processor of this release can be batched, if there is one. */
   val obstacle: Option[String] = None
 
+  /** Returns true if the user's processor takes rows, and no frames of pandas. */
   def takesRows(exec: PythonProcessorExec): Boolean = exec.userFacingDataType != UserFacingDataType.PANDAS
 
   def maxBytesPerBatch(conf: SQLConf): Long = conf.arrowMaxBytesPerBatch

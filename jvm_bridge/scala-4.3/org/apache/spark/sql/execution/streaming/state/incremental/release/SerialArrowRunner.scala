@@ -6,8 +6,8 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's Arrow runner, which handles input and output in the task's own thread, to which the operator's notes on
- * groups belong.
+ * Spark's Arrow runner, which handles input and output in the task's own thread, to which a state store and the
+ * operator's notes on groups belong.
  *
  * Spark 4.3 can write the input from a second thread (`spark.python.udf.pipelined.enabled`), which this runner must not
  * do.
