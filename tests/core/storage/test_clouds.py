@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from state_store.core.storage import open_storage
+from state_store.core.storage.contract import AnsweringStorage
 from state_store.core.storage.objects import ArrowStorage, AzureStorage
 from state_store.errors import StorageError
 from state_store.testing.storage import KilledWriters
@@ -43,9 +44,10 @@ class TestAzure(KilledWriters):
             monkeypatch.setenv(name, value)
 
     def make_storage(self, tmp_path: Path) -> AzureStorage:
-        storage = open_storage(f"abfss://bucket@account.dfs.core.windows.net/{uuid.uuid4()}/store")
-        assert isinstance(storage, AzureStorage)
-        return storage
+        opened = open_storage(f"abfss://bucket@account.dfs.core.windows.net/{uuid.uuid4()}/store")
+        assert isinstance(opened, AnsweringStorage)
+        assert isinstance(opened.inner, AzureStorage)
+        return opened.inner
 
     def uri(self, storage: AzureStorage) -> str:
         return storage.location
@@ -85,9 +87,10 @@ class TestGcs(ArrowRaw, KilledWriters):
             monkeypatch.setenv(name, value)
 
     def make_storage(self, tmp_path: Path) -> ArrowStorage:
-        storage = open_storage(f"gs://anonymous@bucket/{uuid.uuid4()}/store")
-        assert isinstance(storage, ArrowStorage)
-        return storage
+        opened = open_storage(f"gs://anonymous@bucket/{uuid.uuid4()}/store")
+        assert isinstance(opened, AnsweringStorage)
+        assert isinstance(opened.inner, ArrowStorage)
+        return opened.inner
 
     def uri(self, storage: ArrowStorage) -> str:
         return storage.location
