@@ -13,7 +13,7 @@ from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.rewriting.store_writer import Receipts, WrittenStore
 from state_store.data.query import StoreKey
 from state_store.data.query.targets import RECEIPTS
-from state_store.errors import BusyError
+from state_store.errors import BusyError, StorageError
 
 KEY = StoreKey(0, 1, "default")
 
@@ -72,6 +72,33 @@ def test_a_task_that_outlives_its_run_gives_no_rows_to_the_next(tmp_path):
         before.claim(KEY, FIRST)
     assert after.of(KEY) is None and after.claim(KEY, SECOND) == SECOND == after.of(KEY)
     assert files(tmp_path) == {"_metadata/schema", SECOND.path, *SECOND.others}
+
+
+def test_a_file_that_stays_ends_no_other_deletion(tmp_path, monkeypatch):
+    """A snapshot that stays keeps its tables; files of other stores are removed all the same."""
+    other = StoreKey(0, 2, "default")
+    receipts = stored(tmp_path, FIRST, SECOND)
+    storage, delete = open_storage(str(tmp_path)), LocalStorage.delete
+    for path in (FIRST.path, SECOND.path, *SECOND.others):
+        storage.write(f"{other.path}/{path}", b"x")
+    stays = f"{KEY.path}/{SECOND.path}"
+
+    def refusing(own, path):
+        if path == stays:
+            raise StorageError(f"cannot delete '{path}'", file=path)
+        delete(own, path)
+
+    monkeypatch.setattr(LocalStorage, "delete", refusing)
+    with pytest.raises(StorageError, match=SECOND.path):
+        receipts.settle([(KEY, FIRST), (other, FIRST)])
+    assert files(tmp_path) == OF_FIRST | {SECOND.path, "SSTs/1-b.sst"}
+    assert {path.name for path in (tmp_path / other.path).rglob("*.*")} == {FIRST.path}
+
+    stays = f"{KEY.path}/SSTs/1-a.sst"
+    receipts.claim(KEY, SECOND)
+    with pytest.raises(StorageError, match="1-a"):
+        receipts.claim(KEY, FIRST)
+    assert files(tmp_path) == {"_metadata/schema", SECOND.path, "SSTs/1-a.sst", "SSTs/1-b.sst"}
 
 
 def test_a_snapshot_is_removed_before_its_tables(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ from state_store.core.checkpoint.stored_documents import (
     unpack_tombstone,
 )
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.contract import Entry, Failures, Storage
 from state_store.errors import (
     BusyError,
     DamagedError,
@@ -309,12 +309,17 @@ class Lease:
 
     def release(self) -> None:
         """Delete the lease; a second call does nothing."""
-        while self._written:
-            self._storage.delete(self._written[-1])
-            self._written.pop()
+        failures = Failures()
+        for path in self._written[::-1]:
+            failures.attempt(self._give_back, path)
+        failures.check()
         self._existing.clear()
         self._announced.clear()
         self._valid_from_ms = None
+
+    def _give_back(self, path: str) -> None:
+        self._storage.delete(path)
+        self._written.remove(path)
 
     def _renew_and_check(self) -> frozenset[str]:
         now_ms = self._runtime.uptime_ms()
@@ -414,12 +419,12 @@ class ReaderLease(Lease):
         held, before = frozenset(self._existing), list(self._written)
         lost = self._renew_and_check()
         self._existing |= held
+        failures = Failures()
         for path in before:
             age_ms = self._runtime.uptime_ms() - self._written_ms.get(path, -math.inf)
             if not lost or age_ms >= self._expiry_ms:
-                self._storage.delete(path)
-                self._written.remove(path)
-                self._written_ms.pop(path, None)
+                failures.attempt(self._give_back, path)
+        failures.check()
         return lost
 
     @property
@@ -431,6 +436,10 @@ class ReaderLease(Lease):
     def renew_in_ms(self) -> float:
         """Milliseconds until the lease has to be renewed."""
         return self._expiry_ms / 2 - self._age_ms()
+
+    def _give_back(self, path: str) -> None:
+        super()._give_back(path)
+        self._written_ms.pop(path, None)
 
     def _write(self, paths: Iterable[str]) -> None:
         now_ms = self._runtime.uptime_ms()

@@ -39,7 +39,7 @@ from state_store.core.deletion.lease import (
 )
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.contract import MAX_FAILURES_IN_ROW, Entry, Storage
 from state_store.errors import DamagedError, InternalError, StorageError, UnknownOutcomeError
 
 # The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.
@@ -47,9 +47,6 @@ MIN_CHECKPOINTS = 2
 
 MIN_CHECKPOINTS_WHERE_LARGE = 10
 """Newest versions that stay where those before a full checkpoint go for their size."""
-
-MAX_FAILURES_IN_ROW = 16
-"""Failures one after the other at which a batch ends: the storage is taken to fail as a whole."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from state_store.core.storage.local_disk import (
     local_disk_errors,
     remove_unneeded,
 )
-from state_store.errors import BusyError, ConflictError, StateStoreError, StorageError
+from state_store.errors import BusyError, ConflictError, StateStoreError, StorageError, UnknownOutcomeError
 
 _REMEDIES = {
     r"expired ?token|token (has|is) expired": "the credentials have expired: get new ones",
@@ -93,6 +93,10 @@ _KNOWN_FAILURES = tuple(
 
 _ANY_FILE = "metadata"
 
+MAX_FAILURES_IN_ROW = 16
+"""Failures in a row after which operations that have nothing to do with each other are given up: the service
+does not answer, or refuses all."""
+
 R = TypeVar("R")
 
 
@@ -123,6 +127,38 @@ class Span:
     def size_bytes(self) -> int:
         """Bytes of the pieces."""
         return sum(length for _, length in self.pieces)
+
+
+class Failures:
+    """Failures of operations that have nothing to do with each other, as deletions: none ends the others.
+
+    Safe for any thread.
+    """
+
+    def __init__(self) -> None:
+        self._first: StorageError | UnknownOutcomeError | None = None
+        self._in_row = 0
+
+    def attempt(self, action: Callable[..., object], *arguments: object) -> None:
+        """Call `action`, and note that it failed; do nothing after many failures in a row.
+
+        Raises:
+            StateStoreError: If not the storage fails: the time for the operation is over, for example.
+        """
+        if self._in_row >= MAX_FAILURES_IN_ROW:
+            return
+        try:
+            action(*arguments)
+        except (StorageError, UnknownOutcomeError) as error:
+            self._first = self._first or error
+            self._in_row += 1
+        else:
+            self._in_row = 0
+
+    def check(self) -> None:
+        """Raise the first failure, if there was one."""
+        if self._first is not None:
+            raise self._first
 
 
 class Storage(ABC):
@@ -230,12 +266,14 @@ class Storage(ABC):
         """Delete a directory and its contents, not in one step; do nothing if it does not exist.
 
         Raises:
-            StorageError: As `directories` does.
+            StorageError: As `directories` does, or a file stays; all others that can be deleted are.
         """
+        failures = Failures()
         for entry in self.list_files(directory):
-            self.delete(f"{directory}/{entry.name}")
+            failures.attempt(self.delete, f"{directory}/{entry.name}")
         for name in self.directories(directory):
-            self.delete_directory(f"{directory}/{name}")
+            failures.attempt(self.delete_directory, f"{directory}/{name}")
+        failures.check()
 
     def close(self) -> None:  # noqa: B027 -- most backends hold nothing
         """Close connections; the storage is not used afterwards."""

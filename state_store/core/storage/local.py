@@ -111,6 +111,7 @@ class LocalStorage(Storage):
 
     def delete_directory(self, directory: str) -> None:
         with self._translated("delete", directory), suppress(FileNotFoundError):
+            shutil.rmtree(self._at(directory), ignore_errors=True)  # a file that stays ends nothing
             shutil.rmtree(self._at(directory))
 
     def _at(self, path: str) -> Path:

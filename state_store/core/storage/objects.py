@@ -30,7 +30,14 @@ from urllib.parse import unquote, urlsplit
 
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
-from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file, with_remedy
+from state_store.core.storage.contract import (
+    Entry,
+    Failures,
+    Storage,
+    check_path,
+    new_local_file,
+    with_remedy,
+)
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import (
     ConflictError,
@@ -398,8 +405,10 @@ class AzureStorage(Storage):
         full = self._full(directory)
         with self._translated("list", directory):
             names = [*self._container.list_blob_names(name_starts_with=f"{full}/"), full]
+        failures = Failures()
         for name in sorted(names, reverse=True):  # directories, where there are any, after their files
-            self._delete(name, directory)
+            failures.attempt(self._delete, name, directory)
+        failures.check()
 
     def close(self) -> None:
         self._container.close()

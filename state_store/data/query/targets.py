@@ -16,7 +16,7 @@ from state_store.core.checkpoint.stored_documents import MARKER, Marker, in_word
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import removed_at_end
 from state_store.core.storage import Storage, open_storage
-from state_store.core.storage.contract import Entry
+from state_store.core.storage.contract import Entry, Failures
 from state_store.core.storage.local import LocalStorage
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.query.logs import BatchLogs
@@ -218,10 +218,12 @@ def _after_failure(storage: Storage, location: str, *, stays: bool, is_new: bool
                 return None  # it has written nothing, or everything
         return f"'{location}' has a part of it: the same command goes on with it"
     try:
+        failures = Failures()
         for name in storage.directories():
             if name != "commits":
-                storage.delete_directory(name)
-        storage.delete("metadata")
+                failures.attempt(storage.delete_directory, name)
+        failures.attempt(storage.delete, "metadata")
+        failures.check()
         storage.delete_directory("commits")  # the marker goes last
     except (StateStoreError, OSError):
         return f"'{location}' is incomplete: remove it before you try again"

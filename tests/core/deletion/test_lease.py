@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from faults import FaultyStorage, fail_at
+from faults import FaultyStorage, error_before, fail_at
 from runtimes import AdjustedRuntime
 
 from deletion import made_up
@@ -220,6 +220,20 @@ def test_a_lease_that_cannot_be_given_back_says_so(storage: FaultyStorage, lease
     storage.fault = fail_at("delete", "lease/")
     with pytest.raises(StorageError, match="injected"), lease:
         lease.hold([A])
+
+
+def test_a_lease_that_stays_keeps_no_other(storage: FaultyStorage, lease: Lease) -> None:
+    lease.hold([A])
+    lease.announce([NEW])
+    newest = [path for operation, path in storage.calls if operation == "write"][-1]
+    assert len(storage.list_files("lease")) > 1
+    storage.fault = lambda operation, path: (operation, path) == ("delete", newest) and error_before
+    with pytest.raises(StorageError, match=newest):
+        lease.release()
+    assert [f"lease/{entry.name}" for entry in storage.list_files("lease")] == [newest]
+    storage.fault = lambda operation, path: None
+    lease.release()
+    assert storage.list_files("lease") == []
 
 
 def test_a_full_snapshot_needs_no_claim(storage: FaultyStorage, lease: Lease) -> None:

@@ -14,7 +14,8 @@ from deletion.directory_store import A, B, C, Store, deltas
 from state_store.core.checkpoint.names import lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack_tombstone
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.retention import MAX_FAILURES_IN_ROW, Cleanup, Retention, RetentionPolicy
+from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy
+from state_store.core.storage.contract import MAX_FAILURES_IN_ROW
 from state_store.errors import BusyError, StorageError
 
 HOUR_MS = 3_600_000

@@ -35,6 +35,7 @@ from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, KeptLease, Reader
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import Running, Runtime
 from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.contract import Failures
 from state_store.data.dataset.partitions import identified
 from state_store.data.dataset.rewriting.catching_up import (
     CatchingUp,
@@ -51,6 +52,7 @@ from state_store.data.dataset.rewriting.store_writer import (
     check_room,
     needed_bytes,
     pieces,
+    remove_files,
 )
 from state_store.data.jobs import Workers
 from state_store.data.query import (
@@ -408,10 +410,11 @@ class Beside:
 
         def forget(key: StoreKey) -> None:
             self._first_tables.forget(key)
-            for table in lost_stores[key].tables:
-                self._storage.delete(f"{key.path}/{table.path}")
+            remove_files(self._storage, key, [table.path for table in lost_stores[key].tables])
 
-        parallel(LISTED_AT_ONCE, forget, keys, runtime=self._runtime)
+        failures = Failures()
+        parallel(LISTED_AT_ONCE, partial(failures.attempt, forget), keys, runtime=self._runtime)
+        failures.check()
 
     # ---- when the query has stopped ----------------------------------------------------------------------
 

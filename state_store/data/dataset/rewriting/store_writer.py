@@ -18,6 +18,7 @@ receipts, and writes only the other stores.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import tempfile
@@ -25,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,7 @@ from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.streamed_merge import new_rows, publish_rows
 from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.contract import Failures
 from state_store.core.storage.local_disk import free_bytes, remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
 from state_store.data.dataset.partitions import MAX_OPEN_FILES, READING, Partitions
@@ -139,7 +142,7 @@ class Receipts:
         ended = BusyError(f"the job that writes '{self._location}' has ended without this task")
         with closing(open_storage(self._location)) as storage:
             if marker_of(storage) is None or not self._goes_on(storage):  # nobody knows of what was written
-                _remove(storage, key, written.paths)
+                remove_files(storage, key, written.paths)
                 raise ended
             try:
                 storage.write(self._path(key), json.dumps(asdict(written)).encode())
@@ -149,7 +152,7 @@ class Receipts:
             counted = self.of(key)
             if counted is None:  # the job has ended since, perhaps with what this task wrote: it stays
                 raise ended
-            _remove(storage, key, [path for path in written.paths if path not in counted.paths])
+            remove_files(storage, key, [path for path in written.paths if path not in counted.paths])
         return counted
 
     def forget(self, key: StoreKey) -> None:
@@ -179,9 +182,11 @@ class Receipts:
                 for directory in dict.fromkeys(path.rpartition("/")[0] for path in store.paths):
                     entries = storage.list_files(f"{key.path}/{directory}".rstrip("/"))
                     paths = {f"{directory}/{entry.name}".lstrip("/") for entry in entries}
-                    _remove(storage, key, paths.difference(store.paths))
+                    remove_files(storage, key, paths.difference(store.paths))
 
-            parallel(LISTED_AT_ONCE, of_store, written, runtime=runtime)
+            failures = Failures()
+            parallel(LISTED_AT_ONCE, partial(failures.attempt, of_store), written, runtime=runtime)
+            failures.check()
 
 
 class NoReceipts(Receipts):
@@ -201,9 +206,16 @@ class NoReceipts(Receipts):
         """Do nothing: there are no others."""
 
 
-def _remove(storage: Storage, key: StoreKey, paths: Iterable[str]) -> None:
-    for path in paths:
-        storage.delete(f"{key.path}/{path}")
+def remove_files(storage: Storage, key: StoreKey, paths: Iterable[str]) -> None:
+    """Delete files of a store, one directory after the other: a snapshot that stays keeps its tables.
+
+    A file that stays is an error once those beside it are deleted.
+    """
+    for _, neighbours in itertools.groupby(paths, lambda path: path.rpartition("/")[0]):
+        failures = Failures()
+        for path in neighbours:
+            failures.attempt(storage.delete, f"{key.path}/{path}")
+        failures.check()
 
 
 @dataclass(frozen=True)
