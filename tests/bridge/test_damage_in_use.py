@@ -47,6 +47,32 @@ def test_a_damaged_local_file_fails_the_reader_and_is_fetched_again(jvm: Jvm, tm
     assert jvm.rows("q", version, id) == rows
 
 
+def test_a_reader_that_failed_becomes_no_writer_and_holds_nothing(own_jvm: Jvm, tmp_path: Path) -> None:
+    """The transaction that would have written is ended: it has memory and the files of a base."""
+    location = f"probe://{tmp_path}/state"
+    own_jvm.provider("p", location)
+    rows = {f"key{n}": f"value{n}" * 10 for n in range(500)}
+    version, id = own_jvm.batch("p", 0, None, **rows)
+    own_jvm("close_all")
+    own_jvm.provider("q", location, localRecovery="false")
+    own_jvm("begin", provider="q", store="s", version=version, id=id, read=True)
+    damaged = mapped_tables(own_jvm)
+    assert damaged
+    for path in damaged:
+        with open(path, "r+b") as file:
+            file.write(bytes(64))
+    with pytest.raises(DriverError, match=r"\.sst is damaged"):
+        own_jvm("scan", store="s")
+    with pytest.raises(DriverError, match="can only be aborted"):
+        own_jvm("upgrade", provider="q", store="s", id=id)
+    own_jvm("abort", store="s")
+    version, id = own_jvm.batch("q", version, id, more="1")
+    assert own_jvm.rows("q", version, id) == rows | {"more": "1"}
+    own_jvm("close_all")
+    assert gone(lambda: own_jvm("memory")["used"] > 0), f"{own_jvm('memory')['used']} bytes are held"
+    assert gone(lambda: mapped_tables(own_jvm)), "files of a base are held"
+
+
 def test_damage_in_storage_gives_the_jvm_no_wrong_rows(jvm: Jvm, tmp_path: Path) -> None:
     """A sample of tests/damage runs through both planes: exact rows, or an exception that names the file."""
     location, chance = tmp_path / "state", random.Random(10)

@@ -275,7 +275,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   }
   private val agent = Agent.of(Interpreter.choose(texts.get("agentPython")))
   private val settings = AgentSettings(new OptionTexts(texts.get).text("logLevel"), durationMs("agentStartTimeout"))
-  // Resolved once, by the first task: all file requests act for the user of that task.
+  // Made once, by the task that opens the store: all file requests act for the user of that task.
   private lazy val location = {
     val path = id.storeCheckpointLocation()
     path.getFileSystem(hadoopConf).makeQualified(path)

@@ -4,6 +4,7 @@ import java.io.{EOFException, FileNotFoundException, InputStream, IOException, O
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, StandardOpenOption}
+import java.security.PrivilegedExceptionAction
 import java.util.{Collections, WeakHashMap}
 import java.util.concurrent.{
   ConcurrentHashMap, ExecutionException, Future, SynchronousQueue, ThreadPoolExecutor, TimeUnit
@@ -13,7 +14,7 @@ import java.util.concurrent.TimeUnit.{MILLISECONDS, SECONDS}
 import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import scala.util.Using
+import scala.util.{Try, Using}
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -22,6 +23,7 @@ import org.apache.hadoop.fs.{
   CommonPathCapabilities, FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, FSDataOutputStream,
   Path, StreamCapabilities
 }
+import org.apache.hadoop.security.UserGroupInformation
 import org.apache.hadoop.util.functional.FutureIO
 
 import org.apache.spark.internal.Logging
@@ -39,17 +41,18 @@ import org.apache.spark.util.ThreadUtils
 /**
  * The agent's requests for the files of one store, executed with Spark's CheckpointFileManager and the query's Hadoop
  * configuration, so that any URI that Spark can write works with Spark's own credentials. Safe for any
- * thread: the manager, and with it the user for whom it acts, is made once.
+ * thread: all act for the user of the thread that made this.
  *
  * @param root a path on the storage of all files
  */
 final class FileCalls(root: Path, hadoopConf: Configuration) {
-  private lazy val files: CheckpointFileManager = {
+  private val user = new FileUser
+  private lazy val files: CheckpointFileManager = user.run {
     FileCalls.refuseOldReads(root, hadoopConf)
     SparksFileManager.of(root, ImpatientHdfsClient.of(root, hadoopConf))
   }
   private val newFiles = new NewFiles(root, hadoopConf, files)
-  private lazy val fileSystem = root.getFileSystem(hadoopConf)
+  private lazy val fileSystem = user.run(root.getFileSystem(hadoopConf))
   private val transfers = new BulkTransfers
 
   /** Answers one request; the answer reports a failure. */
@@ -670,7 +673,8 @@ private[agent] object RangeReads {
  * @param root a path on the storage of all files
  */
 private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manager: => CheckpointFileManager) {
-  private lazy val fileSystem: FileSystem = root.getFileSystem(hadoopConf)
+  private val user = new FileUser
+  private lazy val fileSystem: FileSystem = user.run(root.getFileSystem(hadoopConf))
 
   /** True for an object store, which has no directories. */
   lazy val isObjectStore: Boolean = can(CommonPathCapabilities.ABORTABLE_STREAM)
@@ -800,4 +804,18 @@ private[incremental] object SparksFileManager {
       without.unset(key)
       CheckpointFileManager.create(path, without)
     }
+}
+
+/**
+ * The user of the thread that makes this: a client of Hadoop acts for whoever opens it, and the threads that serve file
+ * requests have the user of the task that started them, which may be that of another query. Safe for any thread.
+ */
+private[agent] final class FileUser {
+  private val user = UserGroupInformation.getCurrentUser
+
+  /** Runs `open` for the user. Throws what it throws. */
+  def run[A](open: => A): A = {
+    val action: PrivilegedExceptionAction[Try[A]] = () => Try(open)
+    user.doAs(action).get
+  }
 }
