@@ -16,12 +16,15 @@ import pytest
 import wire
 from calls_of_state import Given
 from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
 
 from state_store.functions import Result, accelerated, per_group, vectorized
 from state_store.functions.group_context import Header, to_arrow_schema
 from state_store.functions.processors.processor_loop import FrameOutput, Groups, RowBatch, RowOutput
 from state_store.functions.processors.task_state import RowCodec, Session
 from state_store.functions.processors.variables import BatchedList, BatchedMap, BatchedValue
+from state_store.functions.vectors.call_state import ValueColumns
+from state_store.functions.vectors.processor import Calls
 
 LONGS = {"type": "array", "elementType": "long", "containsNull": True}
 COUNTS = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
@@ -344,6 +347,109 @@ def test_the_state_of_an_open_group_is_no_part_of_memory_that_is_used_again():
 
     list(function(one_by_one()))
     assert seen == [[None], [10], [20]]
+
+
+class Memory:
+    """Numbers and lists in memory that a user's code uses again for each table or frame."""
+
+    def __init__(self, frame: str, size: int) -> None:
+        self._frame = frame
+        self._numbers = np.zeros(size, np.int64)
+        self._cells = [[0] for _ in range(size)]
+
+    def table(self, n: int):
+        """Return the memory as a table or frame, which is full of `n`."""
+        self.fill(n)
+        if self._frame == "pandas":
+            return pd.DataFrame({"n": self._numbers, "l": self._cells}, copy=False)
+        offsets = pa.array(np.arange(len(self._numbers) + 1, dtype=np.int32))
+        numbers = pa.array(self._numbers)
+        return pa.table({"n": numbers, "l": pa.ListArray.from_arrays(offsets, numbers)})
+
+    def fill(self, n: int) -> None:
+        self._numbers[:] = n
+        for cell in self._cells:
+            cell[0] = n
+
+
+OF_MEMORY = wire.schema({"n": "long", "l": LONGS})
+
+
+@pytest.mark.parametrize("frame", ["arrow", "pandas"])
+def test_output_and_state_of_vectorized_processors_are_those_of_the_moment_they_were_given(frame):
+    """The batches are taken as Spark's worker takes them, which writes each before it asks for the next."""
+    memory = Memory(frame, 2)
+
+    @vectorized(frame=frame)
+    class Handing(StatefulProcessor):
+        def init(self, handle):
+            pass
+
+        def handle(self, keys, rows, state):
+            for n in (1, 2):
+                given = memory.table(n)
+                state["value"].update(given)
+                yield given
+                memory.fill(-1)
+            state["value"].update(memory.table(3))
+            memory.fill(-1)
+
+        def close(self):
+            pass
+
+    rows = wire.schema({"k": "string", "v": "long"})
+    header = Header.parse(wire.header(KEY, rows, OF_MEMORY, OF_MEMORY))
+    calls, store = Calls(Handing(), header), Given()
+    session = Session(store, RowCodec(KEY, are_keys=True), 500)  # type: ignore[arg-type]
+    value = BatchedValue(session, 0, OF_MEMORY)
+    calls.states._variables["value"] = ValueColumns(calls.states, "value", value, OF_MEMORY)
+    keys = [pa.array(["a", "b"])]
+    taken = []
+    for _ in range(2):
+        session.begin([("a",), ("b",)])
+        call = calls.states._begin(keys, session.enter, None, timed_out=False)
+        given = pa.table({"k": ["a", "b"], "v": [0, 0], "__group": pa.array([0, 1], pa.int32())})
+        taken += [
+            tuple(row.values()) for output in calls.rows(keys, given, call) for row in output.to_pylist()
+        ]
+    memory.fill(-2)
+    session.flush()
+    assert taken == [(n, [n]) for n in (1, 1, 2, 2)] * 2
+    assert store.values and {value[0] for value in store.values} <= {1, 2, 3}
+    assert all(numbers == [n] for n, numbers in store.values) and store.values.count((3, [3])) == 4
+
+
+@pytest.mark.parametrize("frame", ["arrow", "pandas"])
+@pytest.mark.parametrize("flags", [(0, 0, 0), (2, 3, 1)], ids=["whole groups", "a group in pieces"])
+def test_results_of_vectorized_functions_are_those_of_the_call_that_returned_them(frame, flags):
+    """Each reply is taken before the next call, as Spark's worker does; the state of a piece waits here."""
+    memory, seen = Memory(frame, 1), []
+
+    @vectorized(frame=frame, split_groups=True)
+    def function(rows, states, context):
+        (before,) = states["n"] if frame == "pandas" else states["n"].to_pylist()
+        seen.append(before)
+        return Result(output=memory.table(len(seen)), state=memory.table(len(seen)))
+
+    rows = wire.schema({"k": "string", "v": "long"})
+    text = wire.header(KEY, rows, OF_MEMORY, OF_MEMORY)
+    parsed = Header.parse(text)
+    groups = [{"key": ("a",), "rows": [("a", 1)], "flags": flag} for flag in flags]
+    batches = [wire.batch(None if number else text, parsed, [group]) for number, group in enumerate(groups)]
+
+    def asked():
+        for batch in batches:
+            yield batch
+            memory.fill(-1)
+
+    answers = [wire.answer(reply) for reply in function(asked())]
+    memory.fill(-2)
+    outputs = [tuple(row.values()) for answer in answers for row in answer["output"]]
+    assert outputs == [(n, [n]) for n in (1, 2, 3)]
+    states = [tuple(row.values()) for answer in answers for row in answer["state"]]
+    in_pieces = flags != (0, 0, 0)
+    assert states == [(n, [n]) for n in ((3,) if in_pieces else (1, 2, 3))]
+    assert [int(n) for n in seen[1:]] == [1, 2] if in_pieces else len(seen) == 3
 
 
 def test_frames_of_unmarked_functions_are_sent_as_they_are_when_their_batch_ends():
