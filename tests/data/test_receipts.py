@@ -94,8 +94,12 @@ def test_a_file_that_stays_ends_no_other_deletion(tmp_path, monkeypatch):
     assert files(tmp_path) == OF_FIRST | {SECOND.path, "SSTs/1-b.sst"}
     assert {path.name for path in (tmp_path / other.path).rglob("*.*")} == {FIRST.path}
 
-    stays = f"{KEY.path}/SSTs/1-a.sst"
     receipts.claim(KEY, SECOND)
+    stays = f"{KEY.path}/{FIRST.path}"
+    with pytest.raises(StorageError, match="6_a"):
+        receipts.claim(KEY, FIRST)
+    assert files(tmp_path) == OF_FIRST - {"6_a.zip.crc"} | {SECOND.path, "SSTs/1-b.sst"}
+    stays = f"{KEY.path}/SSTs/1-a.sst"
     with pytest.raises(StorageError, match="1-a"):
         receipts.claim(KEY, FIRST)
     assert files(tmp_path) == {"_metadata/schema", SECOND.path, "SSTs/1-a.sst", "SSTs/1-b.sst"}

@@ -321,22 +321,30 @@ def check_version(
     return metadata.keys, metadata.column_families
 
 
-def check_rows(database: Database, version: VersionId, keys: int, storage: Storage) -> None:
-    """Check that a database has a row for each key, before it replaces all older files.
+def check_rows(
+    database: Database, version: VersionId, keys: int, storage: Storage, *, are_current: bool
+) -> None:
+    """Check that a database has a row for each key, before it replaces older files.
+
+    The records are counted by what the end of each table says.
 
     Args:
-        database: The database, all of whose files were just written by a full merge: each row is there once.
+        database: The database.
         version: The version that it has.
         keys: The number of keys, by its reserved record.
         storage: Checkpoint storage, for messages.
+        are_current: Each row is there once, as after a full merge. Otherwise older rows and removals count,
+            too: how many there are is not known without reading all.
 
     Raises:
-        DamagedError: There are fewer rows, or more.
+        DamagedError: There are fewer rows; or more, if they are current.
     """
-    rows = database.entries() - 1
-    if rows != keys:
+    rows = max(0, database.entries() - 1)
+    if rows < keys or (rows > keys and are_current):
+        kind, all_rows = ("a full", "rows") if are_current else ("a", "rows, older ones included")
         raise DamagedError(
-            f"a full merge of version {version.number} of '{storage.location}' has made {rows} rows, and the "
-            f"record of that version says that it has {keys}: nothing is published. Run `state-store verify`",
+            f"{kind} merge of version {version.number} of '{storage.location}' has made {rows} {all_rows}, "
+            f"and the record of that version says that it has {keys}: nothing is published. Run "
+            "`state-store verify`",
             file=storage.location,
         )

@@ -129,8 +129,7 @@ def merge(
                 keys, families = check_version(
                     database, version, deltas[-1].name if deltas else None, context.storage
                 )
-                if kind == FULL:
-                    check_rows(database, version, keys, context.storage)
+                check_rows(database, version, keys, context.storage, are_current=kind == FULL)
         if kind == FULL and not files.keys().isdisjoint(known_files):
             raise InternalError(
                 f"a full merge of version {version} kept older files: {sorted(files.keys() & known_files)}"

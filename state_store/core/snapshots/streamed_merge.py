@@ -540,7 +540,7 @@ class StoredTables:
         """Make a database of the tables, which have that many keys, and return its files by name."""
         with Database(self._directory, self._context.settings, create=True) as database:
             names = database.ingest([path for path, _ in self._files])
-            check_rows(database, version, keys, self._context.storage)
+            check_rows(database, version, keys, self._context.storage, are_current=True)
             levels = {file.name: file.level for file in database.files()}
         files = {
             name: replace(file, level=levels[name])
@@ -599,6 +599,7 @@ def merge_young(context: StoreContext, result: Restored, room_bytes: int) -> Mer
         files = describe(database, known_files, result.version)
         newest = result.chain.deltas[-1].name if result.deltas else None
         keys, families = stream.read(lambda: check_version(database, result.version, newest, context.storage))
+        check_rows(database, result.version, keys, context.storage, are_current=False)
     shutil.rmtree(base.directory / LOOSE_DIRECTORY, ignore_errors=True)
     tidy(base.directory, set(files))
     laps.lap("compact_ms")

@@ -63,6 +63,10 @@ _REMEDIES = {
         "no credentials of Google Cloud are found: run `gcloud auth application-default login`, or set "
         "GOOGLE_APPLICATION_CREDENTIALS"
     ),
+    r"ssl peer certificate|local issuer certificate|certificate_verify_failed": (
+        "the service's certificate is of an authority that the client does not know: SSL_CERT_FILE names a "
+        "file with the certificate of the authority, for swebhdfs: REQUESTS_CA_BUNDLE does"
+    ),
     r"container_?not_?found": "make the container, or correct its name in the checkpoint location",
     r"authentication failure": (
         "the cluster asks for Kerberos: pip install requests-kerberos (the extra `kerberos`) and run kinit, "

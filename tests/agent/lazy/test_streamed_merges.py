@@ -22,6 +22,7 @@ from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, tombstone_path
 from state_store.core.checkpoint.stored_documents import pack_tombstone, unpack
 from state_store.core.deletion.lease import Lease
+from state_store.core.engine.database import Database
 from state_store.core.files import sparse
 from state_store.core.snapshots import restore, streamed_merge
 from state_store.core.storage.local_disk import local_disk_error
@@ -345,6 +346,22 @@ def test_young_runs_that_do_not_fit_are_merged_in_parts(settled: Job, tmp_path: 
     assert written < 4 * young, "younger runs are written again and again"
     assert made["chain"]["files"] <= 8 + 4 + 2 * young / room
     assert job.client.max_bytes < 3 * LIMIT  # ends of some thirty small files lie in two directories
+    assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
+
+
+def test_a_merge_of_young_runs_that_loses_rows_is_not_published(
+    settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = limited(settled, tmp_path / "reader")
+    job.commit({key(2): b"two"})
+    before = stored(job)
+    keys = len(job.state)
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "entries", lambda database: keys)
+        with pytest.raises(DamagedError, match=rf"has made {keys - 1} rows, older .* that it has {keys}: "):
+            job.merge("incremental")
+    assert stored(job) == before
+    assert job.merge("incremental")["kind"] == "incremental"
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
 
 

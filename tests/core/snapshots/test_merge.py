@@ -108,6 +108,32 @@ def test_a_full_merge_with_fewer_rows_than_the_record_says_is_not_published(
     assert set(Path(job.location).rglob("*")) == before
 
 
+@pytest.mark.parametrize("kind", ["ingest", "incremental"])
+def test_a_merge_that_leaves_fewer_rows_than_the_record_says_is_not_published(
+    job: Job, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Older rows and removals count, too: the check sees that many rows are lost, and not that one is."""
+    before = set(Path(job.location).rglob("*"))
+    entries = Database.entries
+    keys = len(job.state)
+    monkeypatch.setattr(Database, "entries", lambda database: min(entries(database), keys))
+    with pytest.raises(
+        DamagedError, match=rf"has made {keys - 1} rows, older .* that it has {keys}: nothing"
+    ):
+        job.merge(kind)
+    assert set(Path(job.location).rglob("*")) == before
+    monkeypatch.setattr(Database, "entries", lambda database: keys + 1)
+    assert job.merge(kind)["kind"] == kind
+
+
+def test_a_full_merge_with_more_rows_than_the_record_says_is_not_published(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Database, "entries", lambda database: len(job.state) + 2)
+    with pytest.raises(DamagedError, match=rf"has made {len(job.state) + 1} rows, and the record"):
+        job.merge("full")
+
+
 def test_removed_rows_take_no_space_after_a_full_merge(job: Job) -> None:
     job.commit(dict.fromkeys(job.state))
     assert contents(job.merge("full")["directory"]) == {}

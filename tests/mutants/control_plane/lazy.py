@@ -176,6 +176,13 @@ MUTANTS = [
         (f"{_ACCOUNTS}::test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits",),
     ),
     Mutant(
+        "a full disk fails the read of pages, and evicts none",
+        _FILE_CACHE,
+        "            except LocalDiskError:\n                if attempt",
+        "            except ZeroDivisionError:\n                if attempt",
+        (f"{_LAZY}/test_full_disks.py::test_a_full_disk_halves_the_cache",),
+    ),
+    Mutant(
         "the cache grows on a disk that was full without a look at its space",
         "state_store/agent/lazy/file_cache.py",
         "step = min(self.pages, (4 * spare - self.pages) // 5)",

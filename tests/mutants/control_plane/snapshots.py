@@ -58,16 +58,30 @@ MUTANTS = [
     Mutant(
         "a full merge from storage to storage that loses a row is published",
         f"{_SNAPSHOTS}/streamed_merge.py",
-        "            check_rows(database, version, keys, self._context.storage)\n",
+        "            check_rows(database, version, keys, self._context.storage, are_current=True)\n",
         "",
         _STREAMED,
     ),
     Mutant(
         "a full merge that loses a row is published",
         f"{_SNAPSHOTS}/merge.py",
-        "                check_rows(database, version, keys, context.storage)\n",
+        "                check_rows(database, version, keys, context.storage, are_current=kind == FULL)\n",
         "                pass\n",
         ("tests/core/snapshots/test_merge.py",),
+    ),
+    Mutant(
+        "a full merge that makes a row twice is published",
+        f"{_SNAPSHOTS}/merge.py",
+        "are_current=kind == FULL)",
+        "are_current=False)",
+        ("tests/core/snapshots/test_merge.py",),
+    ),
+    Mutant(
+        "a merge of young runs that loses rows is published",
+        f"{_SNAPSHOTS}/streamed_merge.py",
+        "        check_rows(database, restored.version, keys, context.storage, are_current=False)\n",
+        "",
+        _STREAMED,
     ),
     Mutant(
         "a full merge from storage to storage is published after its time",
