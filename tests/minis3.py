@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,12 +49,15 @@ class S3Server:
     """
 
     port: int = 0
+    certificate: Path | None = None
     faults: Schedule = nothing
     requests: list[tuple[str, str]] = field(default_factory=list)
     ranges: list[str | None] = field(default_factory=list)
 
     @property
     def url(self) -> str:
+        if self.certificate is not None:
+            return f"https://localhost:{self.port}"
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -95,6 +100,7 @@ class S3Server:
             aws_access_key_id=KEY,
             aws_secret_access_key=SECRET,
             region_name=REGION,
+            verify=self.certificate and str(self.certificate),
         )
 
     def unfinished_uploads(self, bucket: str, prefix: str = "") -> list[str]:
@@ -120,8 +126,12 @@ def s3_server() -> Iterator[S3Server]:
 
 
 @contextmanager
-def running() -> Iterator[S3Server]:
-    """Run a service in this process, with the bucket `bucket`."""
+def running(certificate: Path | None = None) -> Iterator[S3Server]:
+    """Run a service in this process, with the bucket `bucket`.
+
+    Args:
+        certificate: a file with a certificate for `localhost` and its key, for TLS.
+    """
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -136,7 +146,7 @@ def running() -> Iterator[S3Server]:
             pass
 
     _read_ranges_alone()
-    server = S3Server()
+    server = S3Server(certificate=certificate)
     moto = DomainDispatcherApplication(lambda service: create_backend_app("s3"))
     in_turn = threading.Lock()
 
@@ -152,7 +162,11 @@ def running() -> Iterator[S3Server]:
         fault = server.faults(method, path)
         return service(environ, start) if fault is None else fault(service, environ, start)
 
-    serving = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=Quiet)
+    tls: ssl.SSLContext | None = None
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+    serving = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=Quiet, ssl_context=tls)
     server.port = serving.server_port
     thread = threading.Thread(target=serving.serve_forever, daemon=True)
     thread.start()

@@ -8,7 +8,9 @@ class TestMine(StorageConformance):
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -315,16 +317,27 @@ class KilledWriters(StorageConformance):
     def uri(self, storage: Storage) -> str:
         """Return the URI by which `open_storage` opens the same directory in another process."""
 
+    def writer(self, storage: Storage) -> list[str]:
+        """Return the command of a process that calls `write_again_and_again` on the same directory.
+
+        It is killed with all processes that it has started.
+        """
+        program = (
+            "import sys; from state_store.core.storage import open_storage; "
+            "from state_store.testing.storage import write_again_and_again; "
+            "write_again_and_again(open_storage(sys.argv[1]))"
+        )
+        return [sys.executable, "-c", program, self.uri(storage)]
+
     def test_a_killed_writer_leaves_the_old_or_the_new_file(self, storage: Storage) -> None:
         storage.write("snapshot/a.zip", _version(0))
         for round_ in range(3):
-            with subprocess.Popen(
-                [sys.executable, "-c", _WRITER, self.uri(storage)], stdout=subprocess.PIPE
-            ) as writer:
+            command = self.writer(storage)
+            with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as writer:
                 assert writer.stdout is not None
                 lines = [writer.stdout.readline() for _ in range(2 + round_)]
                 time.sleep(secrets.randbelow(20) / 1000)
-                writer.kill()
+                os.killpg(writer.pid, signal.SIGKILL)
             assert lines[-1], "the writer failed"
             data = storage.read("snapshot/a.zip")
             assert data == _version(data[0] if data else 0)
@@ -336,17 +349,13 @@ def _version(number: int) -> bytes:
     return bytes([number]) * (1_000_000 + 1_000 * number)
 
 
-_WRITER = """
-import sys
-from state_store.core.storage import open_storage
-from state_store.testing.storage import _version
-storage, number = open_storage(sys.argv[1]), 0
-while True:
-    number = number % 250 + 1
-    print(number, flush=True)
-    storage.write("snapshot/a.zip", _version(number), overwrite=True)
-"""
-"""Replaces a file again and again; prints a line before each time."""
+def write_again_and_again(storage: Storage) -> None:
+    """Replace a file without an end, and print a line before each time: what `KilledWriters.writer` does."""
+    number = 0
+    while True:
+        number = number % 250 + 1
+        print(number, flush=True)
+        storage.write("snapshot/a.zip", _version(number), overwrite=True)
 
 
 def _at_once(count: int, action: Callable[[int], bool]) -> list[bool]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,8 +19,26 @@ from state_store.core.storage.hadoop import FileConnections, StoreFiles, read_fr
 
 CONNECTIONS = 4
 
+_WRITER = """
+import json, sys
+from pathlib import Path
+from core.storage.file_server import serving
+from state_store.core.storage.hadoop import HadoopStorage
+from state_store.testing.storage import write_again_and_again
+uri, configuration, jars = json.loads(sys.argv[1])
+with serving(uri, configuration=configuration and Path(configuration), jars=list(map(Path, jars))) as jvm:
+    write_again_and_again(HadoopStorage(uri, jvm))
+"""
+
 _MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.probe.FileServer"
 _START_TIMEOUT_S = 300
+
+
+def writer(uri: str, *, configuration: Path | None = None, jars: Sequence[Path] = ()) -> list[str]:
+    """Return the command of a process that replaces a file at `uri` again and again, by a JVM of its own."""
+    tests = str(Path(__file__).resolve().parents[2])
+    arguments = json.dumps([uri, configuration and str(configuration), list(map(str, jars))])
+    return [sys.executable, "-c", f"import sys; sys.path.insert(0, {tests!r})\n{_WRITER}", arguments]
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from state_store.core.storage import hadoop, open_storage
 from state_store.core.storage.hadoop import HadoopStorage, StoreFiles
 from state_store.core.storage.webhdfs import WebHdfsStorage
 from state_store.errors import StorageError
-from state_store.testing.storage import StorageConformance
+from state_store.testing.storage import KilledWriters, StorageConformance
 
-from .file_server import serving
+from .file_server import serving, writer
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +28,7 @@ def local_jvm() -> Iterator[StoreFiles]:
 
 
 @pytest.mark.hdfs
-class TestOnHdfs(StorageConformance):
+class TestOnHdfs(KilledWriters):
     losers_leave_files = True  # Spark's stream gives its temporary file up when the rename is refused
     tells_directories = False
 
@@ -41,6 +41,16 @@ class TestOnHdfs(StorageConformance):
         storage = open_storage(f"{self.cluster.uri}{self.path}", jvm=self.jvm)
         assert isinstance(storage, HadoopStorage)
         return storage
+
+    def uri(self, storage: HadoopStorage) -> str:
+        return storage.location
+
+    def writer(self, storage: HadoopStorage) -> list[str]:
+        return writer(storage.location)
+
+    @pytest.mark.tier("more")
+    def test_a_killed_writer_leaves_the_old_or_the_new_file(self, storage: HadoopStorage) -> None:
+        super().test_a_killed_writer_leaves_the_old_or_the_new_file(storage)
 
     def put_raw(self, storage: HadoopStorage, path: str, data: bytes) -> None:
         self._raw().write(path, data)

@@ -16,7 +16,7 @@ from state_store.core.storage import open_storage
 from state_store.core.storage.contract import AnsweringStorage, Storage
 from state_store.core.storage.webhdfs import delegation_token, parse_tokens
 from state_store.errors import OptionError, StorageError
-from state_store.testing.storage import StorageConformance
+from state_store.testing.storage import KilledWriters
 
 pytest.importorskip("hdfs")
 pytestmark = [pytest.mark.hdfs, pytest.mark.tier("more")]
@@ -28,7 +28,7 @@ def cluster() -> Iterator[SecureCluster]:
         yield running
 
 
-class OnSecureHdfs(StorageConformance):
+class OnSecureHdfs(KilledWriters):
     """The contract of a storage; a subclass says by which credentials."""
 
     USER = "alice"

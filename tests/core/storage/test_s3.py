@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import _thread
+import os
 import random
+import shutil
+import subprocess
+import sys
 import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import maven_jars
+import minis3
 import pytest
 from minihdfs import write_configuration
 from minis3 import (
@@ -31,7 +36,7 @@ from state_store.core.storage.objects import ArrowStorage
 from state_store.errors import ConflictError, StateStoreError, StorageError, UnknownOutcomeError
 from state_store.testing.storage import KilledWriters, StorageConformance
 
-from .file_server import serving
+from .file_server import serving, writer
 from .witness import Witness
 
 pytest.importorskip("moto")
@@ -306,6 +311,41 @@ class TestArrowOnS3(_OnS3, KilledWriters):
         assert self.get_raw(storage, "delta/a") in (b"old", b"new")
 
 
+@pytest.mark.tier("more")
+def test_an_authority_of_ones_own_is_that_of_ssl_cert_file(tmp_path: Path) -> None:
+    """The variables of other clients, as AWS_CA_BUNDLE, are not asked by `pyarrow`."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl, which makes certificates, is not installed")
+    certificate = tmp_path / "certificate.pem"
+    words = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    files = ["-keyout", str(certificate), "-out", str(tmp_path / "authority.pem")]
+    subprocess.run([openssl, *words.split(), *files], check=True, capture_output=True)
+    with certificate.open("a") as file:
+        file.write((tmp_path / "authority.pem").read_text())
+    program = (
+        "from state_store.core.storage import open_storage; storage = open_storage('s3://bucket/tls'); "
+        "storage.write('a', b'abc'); print(storage.read('a'))"
+    )
+    with minis3.running(certificate) as server:
+        for variable, works in (("AWS_CA_BUNDLE", False), ("SSL_CERT_FILE", True)):
+            ran = subprocess.run(
+                [sys.executable, "-c", program],
+                env={**os.environ, **server.environment, variable: str(tmp_path / "authority.pem")},
+                capture_output=True,
+                text=True,
+            )
+            if works:
+                assert ran.stdout.strip() == "b'abc'", ran.stderr
+            else:
+                assert "SSL_CERT_FILE names a file with the certificate" in ran.stderr
+                assert (
+                    ran.returncode != 0 and server.client().list_objects_v2(Bucket="bucket")["KeyCount"] == 0
+                )
+
+
 @pytest.fixture(scope="module")
 def s3a_jvm(s3_server: S3Server, tmp_path_factory) -> Iterator[StoreFiles]:
     conf = tmp_path_factory.mktemp("hadoop")
@@ -316,12 +356,20 @@ def s3a_jvm(s3_server: S3Server, tmp_path_factory) -> Iterator[StoreFiles]:
 
 @pytest.mark.tier("long")
 @pytest.mark.spark
-class TestS3aOnS3(_OnS3):
+class TestS3aOnS3(_OnS3, KilledWriters):
     tells_directories = False
 
     @pytest.fixture(autouse=True)
-    def _served(self, s3a_jvm: StoreFiles) -> None:
+    def _served(self, s3a_jvm: StoreFiles, tmp_path_factory: pytest.TempPathFactory) -> None:
         self.jvm = s3a_jvm
+        self.conf = tmp_path_factory.mktemp("hadoop")
+
+    def uri(self, storage: Storage) -> str:
+        return storage.location
+
+    def writer(self, storage: Storage) -> list[str]:
+        write_configuration(self.conf / "core-site.xml", self.server.hadoop_properties)
+        return writer(storage.location, configuration=self.conf, jars=maven_jars.s3a_jars())
 
     def make_storage(self, tmp_path: Path) -> HadoopStorage:
         return HadoopStorage(f"s3a://bucket/{self.prefix}", self.jvm)
