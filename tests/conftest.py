@@ -106,6 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(tiers_and_draws.bound_s(item, tiers[id(item)])))
+    if excesses := [text for item in chosen if (text := tiers_and_draws.excess_of(item, tiers[id(item)]))]:
+        raise pytest.UsageError("\n".join(excesses))
     of_run = set(map(id, chosen))
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in of_run])
     items[:] = chosen

@@ -17,8 +17,8 @@ with the seconds of each test in a CSV file beside it.
 What it takes care of:
 
 - Signals that a shell or `nohup` had it ignore are set back, here and so in all that it starts.
-- A part whose test says nothing for much longer than a test may take is killed with all that it started, and
-  the test is named. So is a part whose processes together take more memory than the limit.
+- A part whose test says nothing for much longer than this test may take is killed with all that it started,
+  and the test is named. So is a part whose processes together take more memory than the limit.
 - Whatever ends this process, nothing that it started is left.
 - If a few tests fail, or a program, they run once more, alone: those that pass then are named as unstable.
 - A test of the tier `every` that takes much processor time is named; `make test` is for what is cheap.
@@ -77,8 +77,12 @@ BOUND_S = {"every": 120, "more": 900, "long": 9000}
 CHANGE = "change"
 """The tiers `every` and `more`: what a change must pass."""
 
-SILENCE_S = {tier: bound_s + 480 for tier, bound_s in BOUND_S.items()}
-"""Seconds without an event after which a part hangs: in a fixture, or in a test that cannot be ended."""
+LONGEST_S = {"every": 900, "more": 1800, "long": 9000}
+"""Seconds that the marker `timeout` of a test may name at most, by its tier."""
+
+GRACE_S = 480
+"""Seconds without an event, beyond those that the test that runs may take, after which a part hangs: in a
+fixture, or in a test that cannot be ended."""
 
 MEMORY_BYTES = 10 << 30
 """Resident memory of a part with all that it started. The largest takes about a third of that."""
@@ -252,6 +256,7 @@ class Run:
     dear: list[tuple[str, float]] = field(default_factory=list)
     times: list[tuple[str, str, str]] = field(default_factory=list)
     current: str = ""
+    bound_s: float | None = None
     cpu_s: float = 0.0
     complaint: str = ""
     was_ended: bool = False
@@ -274,6 +279,11 @@ class Run:
         if self.part.program:
             return not self.was_ended and not self.is_well
         return bool(self.failed) and self.exit == TESTS_FAILED and not self.complaint
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds without an event after which it hangs: more than what runs now may take."""
+        return (self.bound_s or BOUND_S[self.tier]) + GRACE_S
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Start the process; its output goes to a file in `build/tests`."""
@@ -345,7 +355,7 @@ class Run:
 
     def _guard(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._heard_s > SILENCE_S[self.tier]:
+        if now_s - self._heard_s > self.silence_s:
             self._end_for(f"it hangs in {self.current or 'its collection'}")
         elif now_s - self._looked_s > 2:
             self._looked_s = now_s
@@ -376,8 +386,8 @@ class Run:
     def _collected(self, tests: int) -> None:
         self.collected = tests
 
-    def _begins(self, test: str) -> None:
-        self.current = test
+    def _begins(self, test: str, bound_s: float | None) -> None:
+        self.current, self.bound_s = test, bound_s
 
     def _failed(self, test: str, text: str, when: str) -> None:
         if test not in self.failed:
@@ -391,7 +401,7 @@ class Run:
 
     def _ended(self, test: str, outcome: str, cpu_s: float, wall_s: float, dear: bool) -> None:
         self.done[outcome] += 1
-        self.current = ""
+        self.current, self.bound_s = "", None
         self.times.append((test, f"{cpu_s:.3f}", f"{wall_s:.2f}"))
         is_quick = self.tier == "every" and self.part not in OWN
         if is_quick and cpu_s > DEAR_S and not dear:

@@ -3,7 +3,7 @@
 `parts.py` names a file in STATE_STORE_TEST_EVENTS. Each event is a line of JSON that is appended to it:
 
     {"event": "collected", "tests": 812}
-    {"event": "begins", "test": "tests/cli/test_show.py::test_rows"}
+    {"event": "begins", "test": "tests/cli/test_show.py::test_rows", "bound_s": 120}
     {"event": "ended", "test": ..., "outcome": "passed", "cpu_s": 0.4, "wall_s": 0.5, "dear": false}
     {"event": "failed", "test": ..., "text": "the traceback and what was printed"}
     {"event": "finished", "cpu_s": 363.2}
@@ -110,7 +110,8 @@ class Progress:
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         self._outcome = "passed"
         self._dear = item.get_closest_marker("dear") is not None
-        self._tell("begins", test=item.nodeid)
+        bound = item.get_closest_marker("timeout")
+        self._tell("begins", test=item.nodeid, bound_s=bound and bound.args[0])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:

@@ -31,7 +31,24 @@ def bound_s(item: pytest.Item, tier: str | None) -> int:
 
     Tests that `make test` never runs are beside dear ones, whatever their tier.
     """
-    return parts.BOUND_S["more" if tier == "every" and is_apart(item) else tier or TIERS[-1]]
+    return parts.BOUND_S[_bounding(item, tier)]
+
+
+def excess_of(item: pytest.Item, tier: str | None) -> str:
+    """Return a sentence if the marker `timeout` of a test names more than its tier allows; else ""."""
+    marker = item.get_closest_marker("timeout")
+    longest_s = parts.LONGEST_S[_bounding(item, tier)]
+    if marker is None or marker.args[0] <= longest_s:
+        return ""
+    return (
+        f"{item.nodeid} may take {marker.args[0]} s, and a test of its tier at most {longest_s} s: "
+        "divide it into cases, or mark it for a longer tier"
+    )
+
+
+def _bounding(item: pytest.Item, tier: str | None) -> str:
+    """Return the tier whose bounds count for a test."""
+    return "more" if tier == "every" and is_apart(item) else tier or TIERS[-1]
 
 
 PROMISES = (

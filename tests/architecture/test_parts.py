@@ -168,6 +168,36 @@ def test_a_test_that_runs_beside_dear_ones_may_take_as_long(
     assert tiers_and_draws.bound_s(item, tier) == parts.BOUND_S[as_tier]
 
 
+@pytest.mark.parametrize(("tier", "path"), [("every", "core"), ("more", "spark"), ("long", "chaos")])
+def test_a_marker_that_names_more_time_than_its_tier_allows_is_refused(tier: str, path: str) -> None:
+    def of(bound_s: float | None) -> Any:
+        marker = bound_s and SimpleNamespace(args=(bound_s,))
+        return SimpleNamespace(
+            nodeid=f"tests/{path}/test_a.py::test_it", get_closest_marker=lambda name: marker
+        )
+
+    longest_s = parts.LONGEST_S[tier]
+    assert [tiers_and_draws.excess_of(of(bound_s), tier) for bound_s in (None, 1, longest_s)] == ["", "", ""]
+    assert tiers_and_draws.excess_of(of(longest_s + 1), tier).startswith(
+        f"tests/{path}/test_a.py::test_it may take {longest_s + 1} s, and a test of its tier at most"
+    )
+
+
+@pytest.mark.tier("more")
+def test_no_run_begins_with_a_test_that_may_take_longer_than_its_tier_allows(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n", encoding="utf-8")
+    marked = "import pytest\n@pytest.mark.timeout(901)\ndef test_it(): pass\n"
+    (tmp_path / "test_trial.py").write_text(marked, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_trial.py"]
+    path = os.pathsep.join((str(TESTS.parent), str(TESTS), str(TESTS / "core")))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    assert "test_it may take 901 s, and a test of its tier at most 900 s" in done.stderr, done.stderr
+
+
 def test_a_draw_ends_when_its_budget_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that always run come first, and whatever they take is not taken from the others."""
     taken_s = 100.0
@@ -475,11 +505,15 @@ def test_signals_that_the_parent_ignored_are_taken_again(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize("own_s", [None, 700])
 def test_a_part_that_hangs_is_killed_and_the_test_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_s: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """But not before the test itself may have ended."""
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
-    (tmp_path / "test_trial.py").write_text("import signal\ndef test_hangs(): signal.pause()\n")
+    marker = f"@pytest.mark.timeout({own_s})\n" if own_s else ""
+    hangs = f"import pytest, signal\n{marker}def test_hangs(): signal.pause()\n"
+    (tmp_path / "test_trial.py").write_text(hangs, encoding="utf-8")
     monkeypatch.setattr(parts, "CHECKOUT", tmp_path)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_trial.py"]
     monkeypatch.setattr(parts.Part, "command", lambda *_: command)
@@ -489,7 +523,10 @@ def test_a_part_that_hangs_is_killed_and_the_test_is_named(
         while not trial.current:
             assert not trial.look()
             os.sched_yield()
-        trial._heard_s -= parts.SILENCE_S["every"] + 1
+        trial._heard_s -= (own_s or parts.BOUND_S["every"]) + parts.GRACE_S - 60
+        trial._guard()
+        assert not trial.complaint
+        trial._heard_s -= 61
         while not trial.look():
             os.sched_yield()
     finally:

@@ -12,7 +12,7 @@ from chaos.cluster import Cluster
 from chaos.life import Life
 from chaos.plan import STORAGES, plans
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 # Of all kinds but those of a machine and of a driver that wakes up beside its successor.
 SEED, FAULTS = 3260, 12
@@ -28,6 +28,7 @@ def test_queries_are_right_whose_state_is_larger_than_the_cache_of_pages(tmp_pat
 
 
 @pytest.mark.tier("long")
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("storage", "seed"), [("hdfs", 1), ("s3", 1)])
 def test_queries_are_right_on_a_service_that_is_hit_as_well(tmp_path, storage, seed):
     faults = _check(tmp_path, storage, seed, FAULTS, ["totals", "vectorized"])

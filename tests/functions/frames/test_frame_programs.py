@@ -1,8 +1,9 @@
 """Random functions on Spark's operator and accelerated: rows, state, figures and errors are equal.
 
-STATE_STORE_TEST_EXAMPLES sets the number of programs in tier more (default 4); in tier long it is 2,000,
-which take some hours. There STATE_STORE_TEST_FIRST names the first seed, and STATE_STORE_TEST_SECONDS bounds
-the time: the number of programs that were compared is printed (`pytest -s`).
+STATE_STORE_TEST_EXAMPLES sets the number of programs in tier more (default 4). In tier long the time is set:
+STATE_STORE_TEST_SECONDS (default 3,600) is divided among the blocks, each of which compares as many programs
+as its share allows, from a seed of its own on, and prints how many (`pytest -s`). STATE_STORE_TEST_FIRST
+names the seed of the first block; a later run with another one compares other programs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ from state_store.functions.group_context import to_arrow_schema
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0"))]
 EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "4"))
 FIRST = int(os.environ.get("STATE_STORE_TEST_FIRST", EXAMPLES))
-SECONDS = float(os.environ.get("STATE_STORE_TEST_SECONDS", "inf"))
+BLOCKS, SEEDS_OF_A_BLOCK = 12, 1_000
+BLOCK_S = float(os.environ.get("STATE_STORE_TEST_SECONDS", "3600")) / BLOCKS
+LAST_PROGRAM_S = 600
+"""Time for the program that is compared when the share of a block ends."""
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 PARTITIONS = "spark.sql.shuffle.partitions"
 BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
@@ -125,11 +129,12 @@ def test_groups_whose_forms_are_mixed_are_as_on_sparks_operator(spark, error):
 
 @pytest.mark.tier("long")
 @pytest.mark.older(long=("4.2", "4.1", "4.0"))
-@pytest.mark.timeout(6 * 3600)
-def test_thousands_of_random_functions_are_as_on_sparks_operator(spark):
-    end, compared, differing = time.monotonic() + SECONDS, 0, []
-    for seed in range(FIRST, FIRST + 2_000):
-        if time.monotonic() > end:
+@pytest.mark.timeout(BLOCK_S + LAST_PROGRAM_S)
+@pytest.mark.parametrize("first", [FIRST + SEEDS_OF_A_BLOCK * block for block in range(BLOCKS)])
+def test_random_functions_of_an_hour_are_as_on_sparks_operator(spark, first):
+    end_s, compared, differing = time.monotonic() + BLOCK_S, 0, []
+    for seed in range(first, first + SEEDS_OF_A_BLOCK):
+        if time.monotonic() > end_s:
             break
         try:
             check(spark, *case(seed))
@@ -137,7 +142,7 @@ def test_thousands_of_random_functions_are_as_on_sparks_operator(spark):
             differing.append((seed, str(difference)[:2_000]))
         compared += 1
         print(
-            f"\r{compared} programs compared from seed {FIRST} on: {len(differing)} differ",
+            f"\r{compared} programs compared from seed {first} on: {len(differing)} differ",
             end="",
             flush=True,
         )

@@ -21,7 +21,7 @@ from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, RO
 
 from state_store.data.migration import Migrated, migrate
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600), pytest.mark.tier("more")]
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 FIRST = 2
 """The batch in which a query is interrupted for the first time; then each batch is interrupted."""
@@ -168,7 +168,8 @@ def played(spark, tmp_path_factory, request) -> Iterator[Callable[[Journey], Pla
 def _cases(journey: Journey) -> Iterator:
     for hop, (source, target) in enumerate(journey.hops):
         if journey in FEW:
-            marks = (pytest.mark.dear("stands for migrations"),) if journey is FEW[0] else ()
+            stands = (pytest.mark.dear("stands for migrations"), pytest.mark.timeout(900))
+            marks = stands if journey is FEW[0] else ()
             yield pytest.param(journey, hop, id=f"{journey.name}-{source}-{target}", marks=marks)
         else:
             marks = (pytest.mark.tier("long"), pytest.mark.older(long=("4.2", "4.1", "4.0")))

@@ -13,7 +13,7 @@ from queries.runs.running import Room
 from queries.scenarios.catalogue import SCENARIOS
 
 # The first test of a plan plays its history.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,10 @@ FEW_OF_OLDER = [
 ]
 LONG = (pytest.mark.tier("long"),)
 MORE = (pytest.mark.tier("more"),)
-QUICK = (pytest.mark.dear("two operators, an aggregation and a join, whose JVM is killed"),)
+QUICK = (
+    pytest.mark.dear("two operators, an aggregation and a join, whose JVM is killed"),
+    pytest.mark.timeout(900),
+)
 ON_OLDER = (pytest.mark.older(more=("4.2", "4.1", "4.0")),)
 LONG_ON_OLDER = (pytest.mark.older(long=("4.2", "4.1", "4.0")),)
 PLANS = {
