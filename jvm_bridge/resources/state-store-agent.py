@@ -24,8 +24,8 @@ def choose(archive: str, version: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 9):  # noqa: UP036
-        sys.exit(f"Python {sys.version.split()[0]} is too old for the agent, which needs 3.9 or newer")
+    if sys.version_info < (3, 10):  # noqa: UP036
+        sys.exit(f"Python {sys.version.split()[0]} is too old for the agent, which needs 3.10 or newer")
     if not getattr(sys.flags, "safe_path", False):  # else the first entry is one of PYTHONPATH
         del sys.path[0]  # the directory of this file
     choose(sys.argv[1], sys.argv[2])
