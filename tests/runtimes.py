@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 from state_store.core.runtime import SystemRuntime
 
 
 class AdjustedRuntime(SystemRuntime):
-    """The system's runtime with other clocks, on a machine of its own, or on that with the start `boot`."""
+    """The system's runtime with other clocks, on a machine of its own, or on that with the start `boot`.
+
+    The clock that never jumps is `ahead_s` seconds ahead of the system's. `waiting` are the threads that wait
+    on a condition now, by their numbers.
+    """
 
     def __init__(
         self,
@@ -17,6 +23,8 @@ class AdjustedRuntime(SystemRuntime):
         uptime_ms: Callable[[], float] | None = None,
         boot: str | None = None,
     ) -> None:
+        self.ahead_s = 0.0
+        self.waiting: set[int] = set()
         self._boot = boot
         self._wall_ms = wall_ms or super().wall_ms
         self._uptime_ms = uptime_ms or super().uptime_ms
@@ -24,8 +32,29 @@ class AdjustedRuntime(SystemRuntime):
     def wall_ms(self) -> int:
         return int(self._wall_ms())
 
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+    def condition(self) -> _WatchedCondition:
+        return _WatchedCondition(self.waiting)
+
     def boot(self) -> str | None:
         return self._boot
 
     def uptime_ms(self) -> float:
         return self._uptime_ms()
+
+
+class _WatchedCondition(threading.Condition):
+    """A condition that keeps the numbers of the threads that wait on it in a set."""
+
+    def __init__(self, waiting: set[int]) -> None:
+        super().__init__()
+        self._now_waiting = waiting
+
+    def wait(self, *timeout: Any, **named: Any) -> bool:
+        self._now_waiting.add(threading.get_ident())
+        try:
+            return super().wait(*timeout, **named)
+        finally:
+            self._now_waiting.discard(threading.get_ident())

@@ -85,8 +85,9 @@ class AgentProcess:
         return AgentClient(self.socket, self.token, remote, **how)
 
     def log(self) -> list[dict[str, Any]]:
-        self.stderr.seek(0)
-        return [json.loads(line) for line in self.stderr.read().decode().splitlines()]
+        size_bytes = os.fstat(self.stderr.fileno()).st_size
+        text = os.pread(self.stderr.fileno(), size_bytes, 0)  # the agent writes at the file's position
+        return [json.loads(line) for line in text.decode().splitlines()]
 
 
 class AgentClient:

@@ -191,9 +191,7 @@ def test_no_run_begins_with_a_test_that_may_take_longer_than_its_tier_allows(tmp
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_trial.py"]
     path = os.pathsep.join((str(TESTS.parent), str(TESTS), str(TESTS / "core")))
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "test_it may take 901 s, and a test of its tier at most 900 s" in done.stderr, done.stderr
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from faults import Call, FaultyStorage
 from runtimes import AdjustedRuntime
+from waiting import awaited
 
 from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent.calls import Calls
@@ -26,11 +28,12 @@ class OnRemoteStorage(InProcess):
     """An agent whose storage is not of this machine. `_schedule` says how the storage answers a call."""
 
     def __init__(self, directory: Path, *, uptime_ms: Callable[[], float] | None = None) -> None:
+        self.runtime = AdjustedRuntime(uptime_ms=uptime_ms)
         self.calls = Calls(
             directory,
             settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
             open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
-            runtime=AdjustedRuntime(uptime_ms=uptime_ms),
+            runtime=self.runtime,
         )
 
     def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
@@ -41,8 +44,8 @@ class OnRemoteStorage(InProcess):
 class FailingStorage(OnRemoteStorage):
     """An agent that cannot read tables and deltas while `is_down`, or a first time at `fails_at`.
 
-    `reads` has the offset and the length of each read that did not fail. `downloads` counts the files that
-    were fetched as a whole.
+    `reads` has the offset and the length of each read that did not fail, `read_paths` its file. `downloads`
+    counts the files that were fetched as a whole.
     """
 
     def __init__(self, directory: Path, *, uptime_ms: Callable[[], float] | None = None) -> None:
@@ -50,6 +53,7 @@ class FailingStorage(OnRemoteStorage):
         self.fails_at: int | None = None
         self.failed: set[str] = set()
         self.reads: list[tuple[int, int | None]] = []
+        self.read_paths: list[str] = []
         self.downloads = 0
         self.before_reads: Callable[[], object] = lambda: None
         super().__init__(directory, uptime_ms=uptime_ms)
@@ -66,6 +70,7 @@ class FailingStorage(OnRemoteStorage):
             self.failed.add(call.path)
             raise call.failed("it is down")
         self.reads.append(call.range)
+        self.read_paths.append(call.path)
         self.before_reads()
         return call()
 
@@ -147,10 +152,18 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def merged_when_let_go(job: Job, go_on: Callable[[], None]) -> dict[str, Any]:
     """Make a full merge, which waits until `go_on` is called, and return its result."""
     bases = job.open_store.bases
+    its_thread: list[int] = []
+
+    def merge() -> dict[str, Any]:
+        its_thread.append(threading.get_ident())
+        return job.merge("full")
+
     with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(job.merge, "full")
+        merging = pool.submit(merge)
         try:
-            assert wait([merging], 0.2).not_done
+            waiting = job.client.runtime.waiting
+            awaited(lambda: merging.done() or not waiting.isdisjoint(its_thread), "it waits")
+            assert not merging.done()
             go_on()
             for directory in list(bases._bases):
                 wait_until_whole(job, directory)

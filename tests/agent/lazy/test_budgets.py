@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from runtimes import AdjustedRuntime
+from waiting import awaited
 
-from agent.harness import PATIENCE_S, InProcess, Job
+from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import (
     FailingStorage,
     reader,
@@ -44,28 +44,30 @@ def test_files_are_compared_when_nothing_is_left_to_fetch(
 
 
 class Visitors:
-    """The number of those who are there at a time. The first wait for `expected` of them, and then a moment
-    for more.
+    """The number of those who are there at a time. The first wait until all are there who may come: this
+    thread and those that it has started for transfers.
     """
 
-    def __init__(self, expected: int) -> None:
+    def __init__(self) -> None:
         self.most = 0
-        self._expected = expected
         self._here = 0
         self._lock = threading.Lock()
-        self._go_on = threading.Event()
+        self._earlier = transfers()
+        self._have_met = threading.Event()
 
     def visit(self) -> None:
         with self._lock:
             self._here += 1
             self.most = max(self.most, self._here)
-        if self.most >= self._expected:
-            time.sleep(0.05)
-        else:
-            self._go_on.wait(PATIENCE_S)
-        self._go_on.set()
+        awaited(lambda: self._have_met.is_set() or self._here > len(transfers() - self._earlier), "all come")
+        self._have_met.set()
         with self._lock:
             self._here -= 1
+
+
+def transfers() -> set[threading.Thread]:
+    """Return the threads that transfer files, those of other tests included."""
+    return {thread for thread in threading.enumerate() if thread.name == "transfer"}
 
 
 def test_ends_come_more_at_a_time_than_parts(
@@ -73,7 +75,7 @@ def test_ends_come_more_at_a_time_than_parts(
 ) -> None:
     slow(monkeypatch)
     job = reader(written, tmp_path / "reader", transferThreads="1")
-    visitors = Visitors(SMALL_AT_ONCE)
+    visitors = Visitors()
     job.client.before_reads = visitors.visit
     _, sparse = restored(job)
     assert len(sparse) > visitors.most == SMALL_AT_ONCE

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from faults import Call
+from waiting import awaited
 
 from agent.harness import PATIENCE_S, Job
 from agent.lazy.remote_storage import OnRemoteStorage, wait_until_whole
@@ -142,7 +143,8 @@ def ended(earlier: set[threading.Thread]) -> None:
 
 
 def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of threads may have fetched them."""
+    """Any number of threads may have fetched them: those that find nothing to do end."""
+    earlier = prefetching()
     lock, at_once, peak, two_there = threading.Lock(), 0, 0, threading.Event()
 
     def slowly(wanted: Wanted) -> str | None:
@@ -153,7 +155,7 @@ def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPa
             if at_once == 2:
                 two_there.set()
         two_there.wait(PATIENCE_S)
-        time.sleep(0.05)  # a moment for a third
+        awaited(lambda: peak > 2 or len(prefetching() - earlier) <= 2, "the other threads compare, or end")
         found = transfer.difference(wanted)
         with lock:
             at_once -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -117,15 +118,19 @@ def test_a_file_that_came_with_its_end_is_there(tmp_path: Path) -> None:
 def test_files_that_are_read_come_first(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow(monkeypatch)
-    job = reader(written, tmp_path / "reader")
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader", transferThreads="1")
     directory, sparse = restored(job)
-    running = job.open_store.bases._bases[directory].prefetch
-    job.call("ranges", directory=str(directory), ranges=[[sparse[-1], 0, 10]])
-    first = running._order[0]
-    left = len(first.parts)
-    assert running.take() is not None and len(first.parts) == left - 1
-    assert first.local.spec.name == sparse[-1]
+    listed = json.loads((directory / LIST_NAME).read_text("utf-8"))["files"]
+    stored = {file["name"]: file["path"] for file in listed}
+    names = random.sample(sparse, len(sparse))
+    for name in names:
+        job.call("ranges", directory=str(directory), ranges=[[name, 0, 10]])
+    job.client.read_paths.clear()
+    go_on()
+    wait_until_whole(job, directory)
+    assert len(names) > 3
+    assert list(dict.fromkeys(job.client.read_paths)) == [stored[name] for name in reversed(names)]
 
 
 @pytest.mark.usefixtures("sparse_deltas")

@@ -14,6 +14,8 @@ import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent.calls import Calls
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.storage.hadoop import read_frame, write_frame
 from state_store.errors import StorageError
 
 
@@ -50,12 +52,10 @@ def test_events_stay_until_they_are_acknowledged(tmp_path: Path) -> None:
     with AgentProcess() as agent:
         job = Job(agent.connect(), tmp_path / "state", maxDeltas="1")
         poller = agent.connect()
-        waiting = threading.Thread(target=poller.call, args=("events",), kwargs={"after": 0})
-        waiting.start()
-        time.sleep(0.1)
+        write_frame(poller.channel, {"op": "events", "after": 0})
         for _ in range(2):
             job.commit(rows())
-        waiting.join(PATIENCE_S)
+        assert read_frame(poller.channel) is not None
         poller.close()  # the answer has arrived, but nobody says so
         first = agent.connect().call("events", after=0)["events"]
         assert [event["event"] for event in first] == ["merged"]
@@ -86,18 +86,19 @@ def test_a_failure_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.M
 def test_a_batch_that_fails_again_and_again_leaves_no_snapshots(tmp_path: Path) -> None:
     """A crash loop at a version where a full merge is due: what each attempt committed is never merged."""
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state", fullAfterDeltas="4", retain=2)
-    for _ in range(5):
+    for _ in range(3):
         job.commit(rows(200))
-    job.events()
     version, id = job.version, job.id
-    before = len(list(job.location.glob("snapshot/*")))
     for _ in range(6):
         job.version, job.id, job.state = version, id, job.versions[version][1]
         job.commit(rows(200))
-        time.sleep(0.05)
-    snapshots = list(job.location.glob("snapshot/*"))
-    assert len(snapshots) <= before + 1
-    assert {path.name.split("_")[1][:36] for path in snapshots} <= {job.versions[n][0] for n in (4, 5)}
+        wait_until(lambda: has_no_merge_left(job))
+    assert not list(job.location.glob("snapshot/*"))
+    newest = VersionId(job.version, job.id)
+    job.commit(rows(200))  # which proves it
+    wait_until(lambda: has_no_merge_left(job))
+    (snapshot,) = job.location.glob("snapshot/*")
+    assert snapshot.name == f"{newest.number:020d}_{newest.checkpoint_id}.zip"
 
 
 def test_a_merge_that_runs_when_its_provider_is_closed_is_made_all_the_same(tmp_path: Path) -> None:
@@ -193,6 +194,12 @@ def test_a_checkpoint_that_was_removed_does_not_come_back(tmp_path: Path) -> Non
         shutil.rmtree(job.location)
     wait_until(lambda: not client.calls.scheduler._entries)
     assert not job.location.exists()
+
+
+def has_no_merge_left(job: Job) -> bool:
+    """Return True if no merge of the store runs or waits."""
+    (store,) = job.client.call("status", instances=[job.store["instance"]])["stores"]
+    return not store["merges"]["running"] and not store["merges"]["waiting"]
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

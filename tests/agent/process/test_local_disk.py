@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,13 @@ from pathlib import Path
 
 import pytest
 from owned_processes import started
+from waiting import awaited
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents, rows_of
 from state_store.agent import local_roots
 from state_store.agent.local_roots import LocalRoots
 from state_store.core.settings.options import parse
+from state_store.core.storage.hadoop import write_frame
 from state_store.errors import BusyError, OptionError, StorageError
 
 
@@ -95,23 +98,25 @@ def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> 
         for number in range(3):
             job.commit(rows(number))
         job.merge("full")
-    with AgentProcess() as agent:
+    with AgentProcess(log_level="DEBUG") as agent:
         job.client = agent.connect(remote=tmp_path)
         root = Path(job.call("open")["incoming"]).parent
+        are_gone = threading.Event()
         for server in job.client.files:
-            server.delay_s = 0.1
-        from state_store.core.storage.hadoop import write_frame
-
+            server.before = lambda header: are_gone.wait(PATIENCE_S)
         for op in ({"op": "restore"}, {"op": "deltas", "first": 1}):
             impatient = agent.connect()
             write_frame(impatient.channel, {**op, "store": job.store, "version": 3, "id": job.id})
             impatient.close()
-        end_s = time.monotonic() + PATIENCE_S
+        are_gone.set()
+        awaited(lambda: len(ended_connections(agent)) == 2, "both answers are made")
         newest = 1  # the restored base stays as the one that merges start from
-        while len(list(root.glob("base-*"))) != newest and time.monotonic() < end_s:
-            time.sleep(0.02)
-        time.sleep(0.5)
         assert len(list(root.glob("base-*"))) == newest
+
+
+def ended_connections(agent: AgentProcess) -> list[str]:
+    """Return the lines of the log on connections that broke when an answer was sent."""
+    return [line["message"] for line in agent.log() if line["message"].startswith("a connection ended: ")]
 
 
 def test_a_base_stays_that_an_event_has_given_although_nobody_waits_for_the_answer(tmp_path: Path) -> None:

@@ -243,14 +243,19 @@ def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: 
     other = Job(client, tmp_path / "other", hydrationRateLimit="2k", **{**options, "mergeTimeout": "5m"})
     slow.commit({b"\0\0more": b"1"})
     slow.commit({b"\0\0more": b"2"})
-    commit_until_merged(other, since=0)
+    version = commit_until_merged(other, since=0)
+    client.runtime.ahead_s = 1.5  # longer than mergeTimeout
+    commit_until_merged(other, since=version)
     assert not slow.open_store.bases.has_hydrated, "the other store does not wait for its files"
-    time.sleep(1.5)  # longer than mergeTimeout
+
+    def merges() -> dict[str, Any]:
+        (status,) = client.call("status", instances=[slow.store["instance"]])["stores"]
+        return dict(status["merges"])
+
+    fetched = "its files are still being fetched by a lazy restore"
+    wait_until(lambda: [merge["why"] for merge in merges()["waiting"]] == [fetched])
     assert slow.events(0, 0) == []
-    (status,) = client.call("status", instances=[slow.store["instance"]])["stores"]
-    (waiting,) = status["merges"]["waiting"]
-    assert "being fetched by a lazy restore" in waiting["why"]
-    assert status["merges"]["failures_in_row"] == 0
+    assert merges()["failures_in_row"] == 0
     slow.open_store.bases.stop()
     # On a slow machine the merge itself takes longer than mergeTimeout.
     awaited(lambda: any("merge" in event["event"] for event in slow.events(1)), "the merge ends")
@@ -262,10 +267,17 @@ def test_files_that_come_after_the_look_put_the_merge_back(
     """A restore may begin between the look at the queue and the merge: nothing failed then."""
     job = reader(written, tmp_path / "reader", hydrationRateLimit="1k", maxDeltas="1", mergeTimeout="5s")
     monkeypatch.setattr(RemoteBases, "has_hydrated", property(lambda self: True))
+    put_back, returns = MergeQueue.put_back, []
+
+    def counted(self: MergeQueue, store: int) -> None:
+        put_back(self, store)
+        returns.append(store)
+
+    monkeypatch.setattr(MergeQueue, "put_back", counted)
     restored(job)
     for number in range(2):
         job.commit({b"\0\0more": b"%d" % number})
-    time.sleep(0.5)
+    wait_until(lambda: len(returns) > 1 or job.events(0, 0) != [])
     assert job.events(0, 0) == [], "it waits, and has not failed"
     (status,) = job.client.call("status")["stores"]
     assert status["merges"]["failures_in_row"] == 0

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runtimes import AdjustedRuntime
+from waiting import awaited
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, rows_of
 from state_store.core.storage import hadoop
@@ -179,7 +181,8 @@ def test_a_connection_that_breaks_says_whether_something_may_have_been_written()
 
 
 def test_background_work_leaves_connections_free() -> None:
-    connections = FileConnections()
+    runtime = AdjustedRuntime()
+    connections = FileConnections(runtime=runtime)
     connections.allow_background(1)
     ends = [lent(connections) for _ in range(2)]
     done: list[str] = []
@@ -192,11 +195,11 @@ def test_background_work_leaves_connections_free() -> None:
         with background():
             ask("background")
 
-    threads = [threading.Thread(target=in_background) for _ in range(3)]
+    threads = [threading.Thread(target=in_background, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.1)
-    front = threading.Thread(target=ask, args=("front",))
+    awaited(lambda: len(runtime.waiting) + sum(readable(end, 0) for end in ends) >= 3, "all have asked")
+    front = threading.Thread(target=ask, args=("front",), daemon=True)
     front.start()
     asked = [read_frame(end)[0]["path"] for end in ends]
     assert sorted(asked) == ["background", "front"]
@@ -212,10 +215,10 @@ def test_background_work_leaves_connections_free() -> None:
     assert done.count("background") == 3
 
 
-def readable(end: socket.socket) -> bool:
+def readable(end: socket.socket, wait_ms: int = 2000) -> bool:
     poll = select.poll()  # takes descriptors above 1,023, which a long run of tests comes to
     poll.register(end, select.POLLIN)
-    return bool(poll.poll(2000))
+    return bool(poll.poll(wait_ms))
 
 
 # ---- deadlines ------------------------------------------------------------------------------------------
