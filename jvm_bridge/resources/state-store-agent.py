@@ -4,8 +4,11 @@ The installed package is taken where it is of the version that the jar was built
 that came in the jar is.
 """
 
+import os
 import runpy
 import sys
+import zipfile
+from pathlib import Path
 
 
 def choose(archive: str, version: str) -> None:
@@ -20,7 +23,30 @@ def choose(archive: str, version: str) -> None:
         return
     for name in [name for name in sys.modules if name.split(".")[0] == "state_store"]:
         del sys.modules[name]
-    sys.path.insert(0, archive)
+    sys.path.insert(0, unpacked(archive))
+
+
+def unpacked(archive: str) -> str:
+    """Return a directory beside the archive that has its code, or the archive where none can be written.
+
+    Python reads files faster than an archive, for which it never keeps byte code. The archive lies in a
+    directory of this user and this executor, which is removed with it. What somebody has cleaned away there
+    is written again.
+    """
+    directory = Path(archive).with_suffix("")
+    try:
+        with zipfile.ZipFile(archive) as code:
+            for member in code.infolist():
+                path = directory / member.filename
+                if member.is_dir() or (path.is_file() and path.stat().st_size == member.file_size):
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+                unfinished.write_bytes(code.read(member))
+                unfinished.replace(path)
+    except (OSError, zipfile.BadZipFile):
+        return archive
+    return str(directory)
 
 
 if __name__ == "__main__":

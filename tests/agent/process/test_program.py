@@ -30,12 +30,13 @@ def package(directory: Path, init: str) -> Path:
     return directory
 
 
-def archive(path: Path) -> Path:
-    """Write an archive with the agent's code, as a jar carries it."""
+def archive(path: Path, place: str = "'archive'") -> Path:
+    """Write an archive with the agent's code, as a jar carries it; the agent prints the value of `place`."""
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("state_store/__init__.py", f"__version__ = {VERSION!r}\n")
-        file.writestr("state_store/agent/__init__.py", "")
-        file.writestr("state_store/agent/__main__.py", MAIN.format(place="archive"))
+        file.writestr("state_store/agent/__init__.py", "from state_store.agent import place\n")
+        file.writestr("state_store/agent/place.py", "")
+        file.writestr("state_store/agent/__main__.py", f"print(__name__, {place})\n")
     return path
 
 
@@ -73,3 +74,42 @@ def test_the_first_entry_of_the_path_is_the_users(
 def test_another_package_of_that_name_is_passed_over(program: Path, tmp_path: Path, init: str) -> None:
     entry = package(tmp_path / "entry", init)
     assert run(program, archive(tmp_path / "agent.zip"), PYTHONPATH=str(entry)) == "__main__ archive"
+
+
+WHERE = "__file__, __import__('state_store.agent.place').agent.place.__cached__"
+
+
+def test_code_of_the_jar_is_compiled_once_for_all_agents_of_an_executor(
+    program: Path, tmp_path: Path
+) -> None:
+    code = archive(tmp_path / "agent.zip", WHERE)
+    _, main, cached = run(program, code).split()
+    assert main == str(tmp_path / "agent/state_store/agent/__main__.py")
+    files = [Path(main), Path(cached)]
+    before = [(file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
+    assert run(program, code).split() == ["__main__", main, cached]
+    assert [(file.stat().st_ino, file.stat().st_mtime_ns) for file in files] == before
+    assert sorted(path.name for path in Path(main).parent.iterdir()) == [
+        "__init__.py",
+        "__main__.py",
+        "__pycache__",
+        "place.py",
+    ]
+
+
+@pytest.mark.parametrize("harm", ["gone", "half"])
+def test_code_that_was_cleaned_away_is_written_again(program: Path, tmp_path: Path, harm: str) -> None:
+    code = archive(tmp_path / "agent.zip")
+    run(program, code)
+    main = tmp_path / "agent/state_store/agent/__main__.py"
+    main.unlink()
+    if harm == "half":
+        main.write_text("pri")
+    assert run(program, code) == "__main__ archive"
+
+
+def test_an_agent_starts_where_no_directory_can_be_written(program: Path, tmp_path: Path) -> None:
+    """As on a full disk: the code is read out of the archive."""
+    code = archive(tmp_path / "agent.zip", "__file__")
+    (tmp_path / "agent").write_text("in the way")
+    assert run(program, code) == f"__main__ {code}/state_store/agent/__main__.py"
