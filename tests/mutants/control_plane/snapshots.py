@@ -79,7 +79,7 @@ MUTANTS = [
     Mutant(
         "a merge of young runs that loses rows is published",
         f"{_SNAPSHOTS}/streamed_merge.py",
-        "        check_rows(database, restored.version, keys, context.storage, are_current=False)\n",
+        "        check_rows(database, result.version, keys, context.storage, are_current=False)\n",
         "",
         _STREAMED,
     ),

@@ -60,16 +60,16 @@ final class StoreMemory(
    * Asks the stores, those with most to give first, to give back enough for this many bytes. Returns true if they did.
    */
   private def reclaim(bytes: Long): Boolean = {
-    val wanted = bytes + used.get - budget
+    val missing = bytes + used.get - budget
     var givenBack = 0L
     if (bytes <= budget) {
       val candidates =
         stores.toArray(new Array[StoreMemory.Reclaimable](0)).map(s => (s.reclaimableBytes, s)).filter(_._1 > 0)
       candidates.sortBy(-_._1).foreach { case (_, store) =>
-        if (givenBack < wanted) givenBack += store.reclaim(wanted - givenBack)
+        if (givenBack < missing) givenBack += store.reclaim(missing - givenBack)
       }
     }
-    givenBack >= wanted
+    givenBack >= missing
   }
 }
 

@@ -23,7 +23,7 @@ private[migration] final class Side(val stateRoot: String, conf: SQLConf, config
    * Makes Spark's RocksDB store write and read the archives of this side's checkpoint format: Spark 4.0 reads the
    * format once in the life of a JVM, from the configuration that is active at that time.
    */
-  def settleArchives(): Unit =
+  def fixArchiveFormat(): Unit =
     if (StateStoreConf(conf).providerClass == classOf[RocksDBStateStoreProvider].getName) {
       SQLConf.withExistingConf(conf) {
         Class.forName("org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata$")
