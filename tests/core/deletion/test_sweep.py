@@ -86,6 +86,7 @@ def test_a_young_snapshot_that_is_condemned_stays_whole():
     gone = {made_up.delta(number).path for number in (1, 2, 3, 4)}
     assert set(sweep(storage).deleted) == set(shown.deleted) == gone
     assert {snapshot, table} <= storage.files.keys()
+    assert table not in StoreContents.read(storage).tombstones.condemned()
 
 
 def test_files_of_a_damaged_archive_stay_until_it_is_put_back():

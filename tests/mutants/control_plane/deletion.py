@@ -63,7 +63,7 @@ MUTANTS = [
         _SWEEP,
     ),
     Mutant(
-        "a sweep deletes the files of a young snapshot",
+        "a sweep condemns the files of a young snapshot",
         f"{_DELETION}/retention.py",
         "        return old - named_files\n",
         "        return old\n",
