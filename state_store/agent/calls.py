@@ -79,11 +79,10 @@ from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.files.transfer import PART_BYTES
 from state_store.core.files.workspace import LocalCache, Workspace
-from state_store.core.planning.cost import SMALL_AT_ONCE, CostModel, LazyPolicy, RemoteTransfers, RequestTimes
+from state_store.core.planning.cost import SMALL_AT_ONCE, CostModel, RemoteTransfers, RequestTimes
 from state_store.core.planning.policy import Policy
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import (
-    FILES,
     ExecutorOptions,
     Options,
     by_name,
@@ -472,10 +471,8 @@ def _cost_model(options: Options, storage: Storage, request_times: RequestTimes 
     threads, remote = options.transfer_threads, None
     if request_times is not None:
         remote = RemoteTransfers(request_times, threads, PART_BYTES, MIN_SPARSE_DELTA_BYTES)
-    model = CostModel(
-        thorough=options.restore_verification == FILES, is_local=storage.is_local, remote=remote
-    )
-    model.lazy_policy = LazyPolicy.of(options, end_bytes)
+    model = CostModel(is_local=storage.is_local, remote=remote)
+    model.follow(options, end_bytes)
     return model
 
 

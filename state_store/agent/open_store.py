@@ -228,14 +228,7 @@ class StoreHead:
     def restored(self, result: Restored) -> None:
         """Note a restore: the store is at its version, and the JVM is about to open its base."""
         with self._lock:
-            cost, phases, fetched = self._statistics.cost, result.phases, result.fetched
-            archives = RestoreWork.of_chain(result.chain).archives
-            cost.observe_choice(phases["choose_ms"], archives, is_lazy=bool(result.sparse))
-            if not result.sparse and not fetched.local_files:
-                cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
-            files, size_bytes = len(result.base.files) + len(result.deltas), result.chain.size_bytes
-            if not (result.thorough and result.sparse):  # files came from storage for that
-                cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=result.thorough)
+            result.teach(self._statistics.cost)
             if not result.deltas:
                 self._statistics.note_commit(result.base.keys)
             chain = result.chain
@@ -517,14 +510,7 @@ class StoreId:
 
     def retention(self, options: Options) -> RetentionPolicy:
         """Return the rule by which versions are retained."""
-        return RetentionPolicy(
-            self.retain,
-            options.retained_checkpoints,
-            options.retained_age_ms,
-            options.lease_expiry_ms,
-            options.temporary_expiry_ms,
-            options.retained_older_bytes,
-        )
+        return RetentionPolicy.of(options, self.retain)
 
     def delta(self, version: VersionId, parent: str | None, crc: int) -> DeltaName:
         """Return the name under which a delta of the JVM is committed.

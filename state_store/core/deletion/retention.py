@@ -39,6 +39,7 @@ from state_store.core.deletion.lease import (
 )
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.options import Options
 from state_store.core.storage.contract import MAX_FAILURES_IN_ROW, Entry, Storage
 from state_store.errors import DamagedError, InternalError, StorageError, UnknownOutcomeError
 
@@ -69,6 +70,18 @@ class RetentionPolicy:
     lease_expiry_ms: int = DEFAULT_EXPIRY_MS
     temporary_expiry_ms: int = 86_400_000
     older_bytes: int = 0
+
+    @classmethod
+    def of(cls, options: Options, batches: int) -> RetentionPolicy:
+        """Return the policy of a query's options, with Spark's `minBatchesToRetain`."""
+        return cls(
+            batches,
+            options.retained_checkpoints,
+            options.retained_age_ms,
+            options.lease_expiry_ms,
+            options.temporary_expiry_ms,
+            options.retained_older_bytes,
+        )
 
     @property
     def keep(self) -> int:

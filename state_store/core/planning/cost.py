@@ -24,7 +24,7 @@ from typing import Any
 
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.stored_documents import FULL
-from state_store.core.settings.options import AUTO, LAZY, Options
+from state_store.core.settings.options import AUTO, FILES, LAZY, Options
 
 LIST, READ, DOWNLOAD, PART = "list", "read", "download", "part"
 """Kinds of requests: a listing, a file into memory, a file to disk, a part of a file to disk."""
@@ -355,6 +355,11 @@ class CostModel:
         self._expect_transfers()
         self._check_file = Rate(0.006, 4)
         self._verify_mib = Rate(2.5, 1)
+
+    def follow(self, options: Options, end_bytes: Callable[[int], int]) -> None:
+        """Predict restores of a query with these options; `end_bytes` is that of `LazyPolicy`."""
+        self.thorough = options.restore_verification == FILES
+        self.lazy_policy = LazyPolicy.of(options, end_bytes)
 
     def frozen(self) -> CostModel:
         """Return a copy of the model that requests to come do not change."""

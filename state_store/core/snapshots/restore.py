@@ -41,7 +41,7 @@ from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.transfer import MAX_AT_ONCE, Background, Fetched, Wanted, parallel, verify_stored
 from state_store.core.files.workspace import make_private
-from state_store.core.planning.cost import RestoreWork
+from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.snapshots.context import (
     LocalDatabase,
     StoreContext,
@@ -122,6 +122,16 @@ class Restored:
     end_requests: int = 0
     seen: ObservedAttempts = frozenset()
     is_paged: bool = False
+
+    def teach(self, cost: CostModel) -> None:
+        """Fit a model to what the restore took."""
+        archives = RestoreWork.of_chain(self.chain).archives
+        cost.observe_choice(self.phases["choose_ms"], archives, is_lazy=bool(self.sparse))
+        if not self.sparse and not self.fetched.local_files:
+            cost.observe_fetch(self.fetched.files, self.fetched.size_bytes, self.phases["fetch_ms"])
+        if not (self.thorough and self.sparse):  # files came from storage for that
+            files, size_bytes = len(self.base.files) + len(self.deltas), self.chain.size_bytes
+            cost.observe_verification(files, size_bytes, self.phases["verify_ms"], thorough=self.thorough)
 
 
 @dataclass

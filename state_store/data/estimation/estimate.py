@@ -30,9 +30,9 @@ from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, File
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import SIZE_RATIO_PERCENT, DatabaseSettings
 from state_store.core.files.sparse import end_bytes
-from state_store.core.planning.cost import CostModel, LazyPolicy, RestoreWork
+from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.planning.policy import Policy, StoreStatistics
-from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, Options, parse
+from state_store.core.settings.options import PROCESS_BYTES, PROCESS_SHARE, Options, parse
 from state_store.data.dataset.moments import table
 from state_store.data.dataset.rewriting.store_writer import SPOOL_RATIO, pieces
 from state_store.data.estimation.workload import FAMILY_BYTES, TableSize, Workload, table_size
@@ -188,8 +188,7 @@ class SimulatedStore:
         self._touches, self._interval_ms = workload.touches_per_partition(), workload.interval_ms
         self._delta_table, self._merged_table = workload.tables(options.snapshot_compression)
         self._settings = self._files = DatabaseSettings()
-        older = (options.retained_checkpoints, options.retained_age_ms)
-        self.retention = RetentionPolicy(retain, *older, older_bytes=options.retained_older_bytes)
+        self.retention = RetentionPolicy.of(options, retain)
         self._cleanup_batches = max(1, round(maintenance_ms / workload.interval_ms))
         self._policy, self._pause_ms = Policy(options, "estimate"), options.min_pause_between_merges_ms
         self._statistics = StoreStatistics(cost)
@@ -620,8 +619,7 @@ def estimate(
     check_number("batches", batches, minimum=10, maximum=10 * MAX_BATCHES)
     texts = {name: str(value) for name, value in (options or {}).items()}
     parsed = parse(texts)
-    model.thorough = parsed.restore_verification == FILES
-    model.lazy_policy = LazyPolicy.of(parsed, end_bytes)
+    model.follow(parsed, end_bytes)
     store = SimulatedStore(workload, parsed, retain, model, maintenance_ms)
     samples, is_steady = _steady(store, batches, progress)
 

@@ -23,7 +23,7 @@ from state_store.core.checkpoint.stored_documents import DeltaMetadata
 from state_store.core.engine.database import BLOOM_BITS_PER_KEY, DatabaseSettings
 from state_store.core.engine.table import read_metadata, read_records
 from state_store.core.files.transfer import PART_BYTES
-from state_store.core.planning.cost import COPIED, CostModel, RemoteTransfers, RequestTimes, RestoreWork
+from state_store.core.planning.cost import COPIED, CostModel, RemoteTransfers, RequestTimes
 from state_store.core.planning.policy import oldest_run_bytes
 from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.snapshots.context import THREADS, MeasuredStorage
@@ -461,10 +461,7 @@ def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) ->
 def _fit(cost: CostModel, restores: Sequence[Restored]) -> None:
     """Fit the model to restores of several partitions, repeated until little of its prior is left."""
     for restored in [*restores] * _REPEATS:
-        phases, fetched, chain = restored.phases, restored.fetched, restored.chain
-        cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(chain).archives)
-        cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
-        cost.observe_verification(chain.files, chain.size_bytes, phases["verify_ms"], thorough=False)
+        restored.teach(cost)
 
 
 def _total_ms(restored: Restored) -> float:

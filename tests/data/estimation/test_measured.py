@@ -10,16 +10,20 @@ import pytest
 from dataset.golden_states import checkpoint
 
 import state_store
+from state_store.core.checkpoint.lineage import Chain
+from state_store.core.checkpoint.names import VersionId
 from state_store.core.planning.cost import CostModel, RestoreWork
+from state_store.core.snapshots.restore import Restored
 from state_store.data.estimation.workload import _fit, _restored
 from state_store.errors import MissingError
 
 
-def restored(ms: float) -> Any:
+def restored(ms: float) -> Restored:
     """Return a restore of 10 files, which spent most of its time in the choice."""
     phases = {"choose_ms": ms - 0.2, "fetch_ms": 0.1, "verify_ms": 0.1}
-    files = SimpleNamespace(files=10, size_bytes=1 << 20, snapshot=None, deltas=())
-    return SimpleNamespace(phases=phases, fetched=files, chain=files)
+    fetched: Any = SimpleNamespace(files=10, size_bytes=1 << 20, local_files=0)
+    base: Any = SimpleNamespace(files=range(10))
+    return Restored(VersionId(1, None), base, False, Chain(), fetched, phases, ())
 
 
 def made(times_ms: list[float], directory: Path) -> tuple[float, int, int]:
