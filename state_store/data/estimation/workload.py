@@ -93,8 +93,7 @@ class Touches:
                 return count + (next_count - count) * (batches - width) / (next_width - width)
             growth = math.log(next_count / count) / math.log(next_width / width) if count else 1.0
             width, count = next_width, next_count
-        existing = max(0.0, self._existing(batches) - self._existing(width))
-        more = self.new * (batches - width) + existing
+        more = self.new * (batches - width) + self._existing(batches) - self._existing(width)
         return min(count + more, count * (batches / width) ** growth) if width else more
 
     def _existing(self, batches: float) -> float:
@@ -144,7 +143,7 @@ def zipf(keys: float, updates: float, exponent: float, new: float = 0.0) -> Touc
         ranks.append((width, (rank + (width - 1) / 2) ** -exponent))
         rank += width
     by_weight, target = Touches(tuple(ranks)), min(updates, keys * (1 - 1e-9))
-    factor = _least(lambda batches: by_weight._existing(batches) >= target)
+    factor = _least(lambda factor: by_weight._existing(factor) >= target)  # of weights, as of batches
     return Touches(tuple((count, weight * factor) for count, weight in ranks), new)
 
 
