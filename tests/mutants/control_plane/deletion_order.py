@@ -77,8 +77,8 @@ MUTANTS = [
     Mutant(
         "a reader does not hold what is condemned any more",
         f"{_DELETION}/lease.py",
-        "        self._existing |= held\n        for path in before:\n",
-        "        for path in before:\n",
+        "        self._existing |= held\n        failures = Failures()\n",
+        "        failures = Failures()\n",
         (f"{_READERS}::test_a_reader_and_two_cleaners",),
     ),
     Mutant(

@@ -8,6 +8,20 @@ _STORAGE = "state_store/core/storage"
 
 MUTANTS = [
     Mutant(
+        "a file that stays ends the deletion of others",
+        f"{_STORAGE}/contract.py",
+        "            self._first = self._first or error\n",
+        "            raise\n",
+        ("tests/core/storage/test_independent_deletions.py",),
+    ),
+    Mutant(
+        "a file that stays ends the deletion of a local directory",
+        f"{_STORAGE}/local.py",
+        "            shutil.rmtree(self._at(directory), ignore_errors=True)  # a file that stays ends nothing\n",
+        "",
+        ("tests/core/storage/test_independent_deletions.py",),
+    ),
+    Mutant(
         "a file that cannot be synced counts as written",
         f"{_STORAGE}/local_disk.py",
         "        if error.errno not in _NO_SYNC or not stat.S_ISDIR(os.fstat(descriptor).st_mode):",

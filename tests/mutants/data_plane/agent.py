@@ -10,6 +10,13 @@ _STORED_HERE = ("tests/jvm/test_agent_client.py::test_deltas_are_stored_without_
 
 MUTANTS = [
     Mutant(
+        "files are opened for the user of the first thread that serves a request",
+        f"{ROOT}/agent/FileCalls.scala",
+        "    user.doAs(action).get\n",
+        "    action.run().get\n",
+        ("tests/jvm/test_state_model.py::test_files_are_opened_for_the_user_who_opened_the_store",),
+    ),
+    Mutant(
         "an error that is not an exception ends the event thread",
         f"{ROOT}/agent/Agent.scala",
         "      case e: Throwable =>\n        logQuietly(",

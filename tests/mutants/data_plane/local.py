@@ -7,6 +7,16 @@ from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
+        "the transaction of an upgrade that failed stays open",
+        f"{ROOT}/IncrementalStateStore.scala",
+        "        try again.transaction.abort()\n",
+        "        try ()\n",
+        (
+            "tests/bridge/test_damage_in_use.py::"
+            "test_a_reader_that_failed_becomes_no_writer_and_holds_nothing",
+        ),
+    ),
+    Mutant(
         "memory keeps the parent of a refused commit",
         f"{ROOT}/local/LocalStore.scala",
         "if (LocalStore.isConflict(e)) attempts.refused() else ",
