@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "a second writer's delta stays beside the first one's",
         "state_store/data/dataset/rewriting/store_writer.py",
-        "            remove_files(storage, key, [path for path in written.paths if path not in counted.paths])\n",
-        "            pass\n",
+        "remove_files(storage, key, [path for path in written.paths if path not in counted.paths])\n",
+        "pass\n",
         RECEIPTS,
     ),
     Mutant(

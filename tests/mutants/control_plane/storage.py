@@ -17,8 +17,8 @@ MUTANTS = [
     Mutant(
         "a file that stays ends the deletion of a local directory",
         f"{_STORAGE}/local.py",
-        "            shutil.rmtree(self._at(directory), ignore_errors=True)  # a file that stays ends nothing\n",
-        "",
+        "shutil.rmtree(self._at(directory), ignore_errors=True)  # a file that stays ends nothing\n",
+        "pass\n",
         ("tests/core/storage/test_independent_deletions.py",),
     ),
     Mutant(

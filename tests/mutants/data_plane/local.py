@@ -5,16 +5,17 @@ from __future__ import annotations
 from mutants.data_plane.places import ANEW, FAILED, KEPT, ROOT, STILL, TRIED, UPLOADED
 from mutants.mutant import Mutant
 
+_FAILED_READER = (
+    "tests/bridge/test_damage_in_use.py::test_a_reader_that_failed_becomes_no_writer_and_holds_nothing",
+)
+
 MUTANTS = [
     Mutant(
         "the transaction of an upgrade that failed stays open",
         f"{ROOT}/IncrementalStateStore.scala",
         "        try again.transaction.abort()\n",
         "        try ()\n",
-        (
-            "tests/bridge/test_damage_in_use.py::"
-            "test_a_reader_that_failed_becomes_no_writer_and_holds_nothing",
-        ),
+        _FAILED_READER,
     ),
     Mutant(
         "memory keeps the parent of a refused commit",
