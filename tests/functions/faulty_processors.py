@@ -80,6 +80,16 @@ class TimerWithoutTime(Base):
         self.handle.registerTimer(1)  # the line of the user
 
 
+class DeletedTimerWithoutTime(Base):
+    def act(self, key):
+        self.handle.deleteTimer(1)  # the line of the user
+
+
+class ListedTimersWithoutTime(Base):
+    def act(self, key):
+        list(self.handle.listTimers())  # the line of the user
+
+
 class TimerOfText(Base):
     def act(self, key):
         self.handle.registerTimer("1")  # the line of the user
@@ -230,6 +240,8 @@ FAIL = [
     ShortValue,
     NoTuple,
     TimerWithoutTime,
+    DeletedTimerWithoutTime,
+    ListedTimersWithoutTime,
     TimerOfText,
     LateVariable,
     NameTwice,

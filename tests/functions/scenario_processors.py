@@ -137,6 +137,87 @@ class TimersFromTheStart(Sums):
         return self.sum.get(), list(self.handle.listTimers()), times.getCurrentWatermarkInMs()
 
 
+class TimersOfFrames(TimersFromTheStart):
+    """The same with frames."""
+
+    handleInputRows = SumsOfFrames.handleInputRows
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        Sums.handleInitialState(self, key, initialState, timerValues)
+        self.handle.registerTimer(int(initialState["v"].iloc[0]) * 60_000)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+        for row in super().handleExpiredTimer(key, timerValues, expiredTimerInfo):
+            yield pd.DataFrame([row.asDict()])
+
+
+class Inherits(Said):
+    """Keeps all values of an initial state, which may have several rows for a key, and those of its rows."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self.values = handle.getListState("values", "v long")
+        self.words = handle.getMapState("words", "c string", "n long")
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        rows = initialState.to_dict("records") if isinstance(initialState, pd.DataFrame) else [initialState]
+        self.values.appendList([(int(row["v"]),) for row in rows])
+
+    def said(self, key: Any, rows: list[Any], times: Any) -> Any:
+        for row in rows:
+            self.values.appendValue((row.v,))
+            self.words.updateValue((row.c,), (row.v,))
+        return sorted(self.values.get()), sorted(map(repr, self.words.iterator()))
+
+
+class InheritsFrames(Inherits):
+    """The same with frames."""
+
+    handleInputRows = SumsOfFrames.handleInputRows
+
+
+class Remembers(Said):
+    """Keeps a sum, the two largest values and the counts of words, and says them as plain values."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self.sum = handle.getValueState("sum", "n long")
+        self.largest = handle.getListState("largest", "v long")
+        self.words = handle.getMapState("words", "c string", "n long")
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        Sums.handleInitialState(self, key, initialState, timerValues)  # type: ignore[arg-type]
+
+    def said(self, key: Any, rows: list[Any], times: Any) -> Any:
+        values = [int(row.v) for row in rows]
+        before = self.sum.get()[0] if self.sum.exists() else 0
+        self.sum.update((before + sum(values),))
+        largest = sorted([*(v for (v,) in self.largest.get()), *values])[-2:]
+        self.largest.put([(v,) for v in largest])
+        for row in rows:
+            word = (None if pd.isna(row.c) else row.c,)
+            n = self.words.getValue(word)[0] if self.words.containsKey(word) else 0
+            self.words.updateValue(word, (n + 1,))
+        words = sorted((str(c), n) for (c,), (n,) in self.words.iterator())
+        return self.sum.get()[0], [v for (v,) in self.largest.get()], words
+
+
+class RemembersFrames(Remembers):
+    """The same with frames."""
+
+    handleInputRows = SumsOfFrames.handleInputRows
+
+
+class Chunks(Sums):
+    """Says how many rows each frame of a group has."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        lengths = list(map(len, rows))
+        n = sum(lengths) + (self.sum.get()[0] if self.sum.exists() else 0)
+        self.sum.update((n,))
+        yield pd.DataFrame({"k": [key[0]], "said": [f"{n} {lengths}"]})
+
+
 class Forgets(Said):
     """Keeps states for a millisecond, which is over in the next batch, and one for good."""
 

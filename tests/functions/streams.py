@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 PATIENCE_S = 900
@@ -57,17 +58,17 @@ class Stream:
         os.utime(path, (_FIRST_FILE_S + self.files,) * 2)
         self.files += 1
 
-    def run(
+    def start(
         self,
         query: Callable[[DataFrame], DataFrame],
         mode: str = "update",
         no_data_batches: bool = True,
         **options: Any,
-    ) -> None:
-        """Run the query over all batches that it has not seen.
+    ) -> StreamingQuery:
+        """Start the query over all batches that it has not seen, and return it while it runs.
 
         A query with ProcessingTimeTimeout always wants another batch and would never
-        end: run it without `no_data_batches`.
+        end: start it without `no_data_batches`.
         """
         self.spark.conf.set(NO_DATA, str(no_data_batches).lower())
         reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
@@ -78,7 +79,7 @@ class Stream:
         def keep(batch: DataFrame, batch_id: int) -> None:
             self.rows[batch_id] = [tuple(row) for row in batch.collect()]
 
-        started = (
+        return (
             query(frame)
             .writeStream.outputMode(mode)
             .option("checkpointLocation", str(self.directory / "checkpoint"))
@@ -87,6 +88,10 @@ class Stream:
             .trigger(availableNow=True)
             .start()
         )
+
+    def run(self, query: Callable[[DataFrame], DataFrame], *options: Any, **named: Any) -> None:
+        """Run the query to its end, with the options of `start`."""
+        started = self.start(query, *options, **named)
         if not started.awaitTermination(PATIENCE_S):
             started.stop()
             raise TimeoutError(f"the query was still running after {PATIENCE_S} s")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import os
 import re
+import signal
+import sys
 import time
 from collections.abc import Iterator
 
@@ -377,6 +381,50 @@ def test_bad_result_writes_nothing(stream, conf):
     with pytest.raises(StreamingQueryException, match=r"Result\.state has 1 rows for"):
         made.run(totals(vectorized(misaligned)))
     assert {version for _, version in made.deltas()} == {1}
+
+
+ENDS = {"leave": lambda: sys.exit(1), "kill": lambda: os.kill(os.getpid(), signal.SIGKILL)}
+"""Ways in which a function ends its worker."""
+
+
+def ending(function, flag, end):
+    """Return a function that ends its worker as long as there is the file `flag`."""
+
+    @functools.wraps(function)
+    def called(*arguments):
+        if flag.exists():
+            ENDS[end]()
+        return function(*arguments)
+
+    return called
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_query_goes_on_after_its_worker_has_ended(stream, tmp_path, end):
+    forms = {
+        "stock": ending(total_per_group, tmp_path / "stock", end),
+        "accelerate": accelerate(ending(total_per_group, tmp_path / "accelerate", end)),
+        "per_group": per_group(ending(total_of_rows, tmp_path / "per_group", end)),
+        "vectorized": vectorized(ending(total, tmp_path / "vectorized", end)),
+    }
+    found = {}
+    for name, function in forms.items():
+        made = stream("k string, v double", BATCHES[:1])
+        made.run(totals(function))
+        assert (PLAN_NODE in made.plan) == (name != "stock")
+        for given in BATCHES[1:]:
+            made.add(given)
+        (tmp_path / name).touch()
+        with pytest.raises(StreamingQueryException):
+            made.run(totals(function))
+        assert sorted(made.rows) == [0]
+        (tmp_path / name).unlink()
+        made.run(totals(function))
+        found[name] = (made.outcome().rows, made.deltas())
+    for name in forms:
+        assert found[name] == found["stock"], name
+    assert sorted(found["stock"][0]) == [0, 1, 2]
 
 
 @pytest.mark.tier("more")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from traced_memory import bounded_memory
 
 import state_store
 from dataset.golden_states import checkpoint
@@ -80,17 +80,54 @@ def imported(directory, rows, root):
     import_state(directory, rows, str(root / "again"))
 
 
+def verified(directory, rows, root):
+    assert state_store.verify(directory).ok
+
+
+def compared(directory, rows, root):
+    differing = state_store.diff(directory, 0)
+    assert differing["change"].unique().to_pylist() == ["added"]
+    assert {day["day"] for day in differing["after"].to_pylist()} == set(rows["day"].to_pylist())
+    assert set(differing["carrier"].to_pylist()) == set(rows["carrier"].to_pylist())
+
+
+def remembered(directory, rows, root):
+    longest = max(rows["carrier"].to_pylist(), key=len)
+    (written,) = state_store.history(directory, longest)
+    assert written.found["carrier"].to_pylist() == [longest]
+
+
+def queried(directory, rows, root):
+    assert texts_of(state_store.sql(directory, "select carrier, day from state")) == texts_of(rows)
+
+
+def repartitioned(directory, rows, root):
+    state_store.repartition(directory, root / "parts", 3)
+    with state_store.open(root / "parts") as state:
+        assert len(state.partitions) == 3
+        assert texts_of(state.to_arrow()) == texts_of(rows)
+
+
+READS = [
+    opened,
+    shown,
+    counted,
+    exported,
+    imported,
+    verified,
+    compared,
+    remembered,
+    queried,
+    repartitioned,
+]
+
+
 def check(directory, rows, root, read):
-    tracemalloc.start()
-    try:
+    with bounded_memory(SPARE_BYTES + MAX_COPIES * rows.nbytes):
         read(directory, rows, root)
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak_bytes < SPARE_BYTES + MAX_COPIES * rows.nbytes
 
 
-@pytest.mark.parametrize("read", [opened, shown, counted, exported, imported])
+@pytest.mark.parametrize("read", READS)
 @pytest.mark.tier("more")
 def test_memory_is_by_the_bytes(made, tmp_path, read):
     check(*made, tmp_path, read)
@@ -99,7 +136,7 @@ def test_memory_is_by_the_bytes(made, tmp_path, read):
 @pytest.mark.tier("long")
 def test_memory_is_by_the_bytes_of_keys_and_values_of_64_mib(tmp_path):
     directory, rows = imported_rows(tmp_path, (*LENGTHS, 64 << 20))
-    for read in (opened, shown, counted, exported, imported):
+    for read in READS:
         check(directory, rows, tmp_path, read)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import scenario_processors as processors
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 from test_processor_semantics import last_lines
 from test_processors import BATCHED, OURS, PROCESSORS, STATE_RECORDS
 
@@ -142,6 +143,79 @@ def test_timers_of_an_initial_state_fire_as_in_sparks_worker(spark, play):
 
 
 @pytest.mark.tier("more")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_an_initial_state_with_timers_and_a_projection_behind_it_are_as_in_sparks_worker(
+    spark, play, conf, form, partitions
+):
+    conf("spark.sql.shuffle.partitions", partitions)
+    processor = processors.TimersFromTheStart if form == "rows" else processors.TimersOfFrames
+    initial = spark.createDataFrame([("x", 1), ("w", 2)], "a string, v long").groupBy("a")
+
+    def query(frame: Any, run: int) -> Any:
+        said = by(frame, "a", form=form)(processor(), SAID, "update", "processingTime", initial)
+        return said.select(F.col("k").alias("key"), F.to_json(F.struct("said")).alias("said"))
+
+    rows, _, _ = play(query, no_data_batches=False)
+    assert all("said" in said for batch in rows.values() for _, said in batch)
+    assert "w" in str(rows[0]), "the timer of a key without rows was not due"
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_state_read_as_a_table_starts_another_query_as_in_sparks_worker(
+    spark, stream, conf, form, partitions
+):
+    """The initial state has several rows for a key."""
+    for name, value in {**OURS, "spark.sql.shuffle.partitions": partitions}.items():
+        conf(name, value)
+    processor = processors.Inherits if form == "rows" else processors.InheritsFrames
+    found = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        first, second = stream(SCHEMA, BATCHES), stream(SCHEMA, BATCHES[1:])
+        first.run(lambda frame: by(frame, "a", form=form)(processor(), SAID, "update", "None"))
+        read = spark.read.format("statestore").option("stateVarName", "values")
+        state = read.load(str(first.directory / "checkpoint"))
+        initial = state.selectExpr("key.a as a", "list_element.v as v").groupBy("a")
+        second.run(
+            lambda frame, initial=initial: by(frame, "a", form=form)(
+                processor(), SAID, "update", "None", initial
+            )
+        )
+        assert (BATCHED in second.plan) == (batched == "true")
+        found.append((first.outcome().rows, second.outcome().rows))
+    assert found[1] == found[0]
+    assert "(v=1), Row(v=3), Row(v=4), Row(v=5)" in str(found[0][1])
+
+
+LIMITS = [
+    ("spark.sql.execution.arrow.maxBytesPerBatch", 2),
+    ("spark.sql.execution.arrow.maxBytesPerBatch", 100_000),
+    ("spark.sql.execution.arrow.maxRecordsPerBatch", 1),
+    ("spark.sql.execution.arrow.maxRecordsPerBatch", -1),
+]
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize(("limit", "value"), LIMITS)
+@pytest.mark.parametrize("with_initial_state", [False, True])
+def test_groups_come_in_as_many_frames_as_in_sparks_worker(
+    spark, play, conf, limit, value, with_initial_state
+):
+    conf(limit, value)
+    initial = None
+    if with_initial_state:
+        initial = spark.createDataFrame([("x", 100), ("w", 5)], "a string, v long").groupBy("a")
+    rows, _, _ = play(
+        lambda frame, run: by(frame, "a", form="frames")(processors.Chunks(), SAID, "update", "None", initial)
+    )
+    in_pieces = "[1, 1" in str(rows)
+    assert in_pieces == (value in (1, 2))
+
+
+@pytest.mark.tier("more")
 def test_timers_in_a_single_partition_fire_as_in_sparks_worker(play, conf):
     conf("spark.sql.shuffle.partitions", "1")
     conf(STATE_RECORDS, "2")
@@ -181,30 +255,39 @@ def test_both_workers_continue_a_checkpoint_in_turns(play):
     )
 
 
+VERSIONS = {
+    "grows": [processors.Evolving, processors.MoreFields, processors.WiderField],
+    "shrinks": [processors.MoreFields, processors.Evolving, processors.OtherOrder],
+}
+"""Processors of the same variable, whose schema changes from run to run."""
+
+
 @pytest.mark.tier("more")
-def test_a_schema_that_grows_from_run_to_run_is_as_in_sparks_worker(play, conf):
+@pytest.mark.parametrize("change", VERSIONS)
+def test_a_schema_that_changes_from_run_to_run_is_as_in_sparks_worker(play, conf, change):
     conf(ENCODING, "avro")
-    versions = [processors.Evolving, processors.MoreFields, processors.WiderField]
+    versions = VERSIONS[change]
     rows, _, _ = play(
         lambda frame, run: by(frame, "a")(versions[run](), SAID, "update", "None"),
         runs=3,
         forms=(lambda run: "true", lambda run: ("true", "false", "true")[run]),
     )
-    assert "None, None, None" in str(rows[1])
+    assert ("None, None, None" in str(rows[1])) == (change == "grows")
 
 
 REFUSED = [
-    ("avro", processors.OtherType, "EVOLUTION"),
-    ("unsaferow", processors.OtherType, "SCHEMA"),
-    ("unsaferow", processors.MoreFields, "SCHEMA"),
-    ("avro", processors.NotNull, "NULLABLE"),
+    ("avro", processors.Evolving, processors.OtherType, "EVOLUTION"),
+    ("avro", processors.WiderField, processors.Evolving, "EVOLUTION"),
+    ("unsaferow", processors.Evolving, processors.OtherType, "SCHEMA"),
+    ("unsaferow", processors.Evolving, processors.MoreFields, "SCHEMA"),
+    ("avro", processors.Evolving, processors.NotNull, "NULLABLE"),
 ]
 
 
 @pytest.mark.tier("more")
-@pytest.mark.parametrize(("encoding", "processor", "words"), REFUSED)
+@pytest.mark.parametrize(("encoding", "before", "after", "words"), REFUSED)
 def test_a_forbidden_change_of_schema_is_refused_as_in_sparks_worker(
-    stream, conf, encoding, processor, words
+    stream, conf, encoding, before, after, words
 ):
     for name, value in {**OURS, ENCODING: encoding}.items():
         conf(name, value)
@@ -212,10 +295,10 @@ def test_a_forbidden_change_of_schema_is_refused_as_in_sparks_worker(
     for batched in ("false", "true"):
         conf(PROCESSORS, batched)
         made = stream(SCHEMA, BATCHES[:1])
-        made.run(lambda frame: by(frame, "a")(processors.Evolving(), SAID, "update", "None"))
+        made.run(lambda frame: by(frame, "a")(before(), SAID, "update", "None"))
         made.add(BATCHES[1])
         with pytest.raises(StreamingQueryException, match=words) as error:
-            made.run(lambda frame: by(frame, "a")(processor(), SAID, "update", "None"))
+            made.run(lambda frame: by(frame, "a")(after(), SAID, "update", "None"))
         errors.append(re.findall(r"\[(\w+)\]", str(error.value)))
     assert errors[0] == errors[1]
 
@@ -266,6 +349,35 @@ def test_spark_reads_states_and_their_changes_as_after_its_own_worker(spark, str
         found.append([sorted(map(repr, frame.collect())) for frame in frames])
     assert found[1] == found[0]
     assert len(found[0][2]) == 9
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("with_initial_state", [False, True])
+def test_spark_reads_lists_and_maps_as_after_its_own_worker(spark, stream, conf, with_initial_state):
+    for name, value in OURS.items():
+        conf(name, value)
+    found = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        made = stream(SCHEMA, BATCHES)
+        initial = None
+        if with_initial_state:
+            initial = spark.createDataFrame([("x", 100)], "a string, v long").groupBy("a")
+        made.run(
+            lambda frame, initial=initial: by(frame, "a")(
+                processors.Inherits(), SAID, "update", "processingTime", initial
+            ),
+            no_data_batches=False,
+        )
+        place = str(made.directory / "checkpoint")
+        frames = [spark.read.format("state-metadata").load(place)]
+        for variable in ("values", "words"):
+            for is_flat in ("true", "false"):
+                read = spark.read.format("statestore").option("stateVarName", variable)
+                frames.append(read.option("flattenCollectionTypes", is_flat).load(place))
+        found.append([sorted(map(repr, frame.collect())) for frame in frames])
+    assert found[1] == found[0]
+    assert len(found[0][1]) == 11 + with_initial_state
 
 
 @pytest.mark.tier("more")
