@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,8 +90,6 @@ def fail_once(
     failed: list[str] = []
 
     def fails(*arguments: Any, **named: Any) -> Any:
-        import threading
-
         if not failed and threading.current_thread().name == thread:
             failed.append(name)
             raise error()
@@ -137,6 +137,30 @@ def commit_until_merged(job: Job, *, since: int) -> int:
                 return int(event["merged"]["base"]["version"])
         time.sleep(0.005)
     raise AssertionError("no merge is made any more")
+
+
+def test_a_thread_goes_on_after_an_error_and_is_not_counted_after_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    works: list[Callable[[], object]] = []
+
+    class Collecting(AdjustedRuntime):
+        def start(self, work: Callable[[], object], *, name: str) -> Any:
+            works.append(work)
+
+    errors: list[BaseException] = [RuntimeError("a defect of the queue"), SystemExit()]
+
+    def take() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    threads = WorkerThreads(Collecting(), threading.Condition(), "merge", take)
+    for ending in (pytest.raises(SystemExit), contextlib.nullcontext()):
+        assert threads.ensure(1)
+        with ending:
+            works.pop()()
+        assert threads.count == 0
+    assert "a defect of the queue" in caplog.text
 
 
 @pytest.mark.parametrize("error", ["defect", "memory"])

@@ -48,10 +48,17 @@ MUTANTS = [
         (f"{_LAZY}/test_disk_limit.py",),
     ),
     Mutant(
-        "a thread that ends by an error is counted for ever",
+        "a thread ends by an error, and nothing is logged",
         "state_store/agent/supervision.py",
         "                except FAILURES as error:\n                    _log_unexpected(self._name, error)\n",
         "                except ZeroDivisionError:\n                    pass\n",
+        ("tests/agent/process/test_supervision.py",),
+    ),
+    Mutant(
+        "a thread that ends by an error is counted for ever",
+        "state_store/agent/supervision.py",
+        "            if is_counted:\n",
+        "            if False:\n",
         ("tests/agent/process/test_supervision.py",),
     ),
     Mutant(
