@@ -90,7 +90,7 @@ def test_a_file_that_stays_ends_no_other_deletion(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalStorage, "delete", refusing)
     with pytest.raises(StorageError, match=SECOND.path):
-        receipts.settle([(KEY, FIRST), (other, FIRST)])
+        receipts.remove_orphans([(KEY, FIRST), (other, FIRST)])
     assert files(tmp_path) == OF_FIRST | {SECOND.path, "SSTs/1-b.sst"}
     assert {path.name for path in (tmp_path / other.path).rglob("*.*")} == {FIRST.path}
 
