@@ -241,7 +241,6 @@ FAIL = [
     NoTuple,
     TimerWithoutTime,
     DeletedTimerWithoutTime,
-    ListedTimersWithoutTime,
     TimerOfText,
     LateVariable,
     NameTwice,
