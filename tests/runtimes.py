@@ -13,7 +13,7 @@ class AdjustedRuntime(SystemRuntime):
     """The system's runtime with other clocks, on a machine of its own, or on that with the start `boot`.
 
     The clock that never jumps is `ahead_s` seconds ahead of the system's. `waiting` are the threads that wait
-    on a condition now, by their numbers.
+    now on a condition or for a lock, by their numbers.
     """
 
     def __init__(
@@ -34,6 +34,9 @@ class AdjustedRuntime(SystemRuntime):
 
     def monotonic_s(self) -> float:
         return super().monotonic_s() + self.ahead_s
+
+    def lock(self) -> _WatchedLock:
+        return _WatchedLock(self.waiting)
 
     def condition(self) -> _WatchedCondition:
         return _WatchedCondition(self.waiting)
@@ -58,3 +61,23 @@ class _WatchedCondition(threading.Condition):
             return super().wait(*timeout, **named)
         finally:
             self._now_waiting.discard(threading.get_ident())
+
+
+class _WatchedLock:
+    """A lock that its holder can take again, and that keeps the numbers of the threads that wait for it."""
+
+    def __init__(self, waiting: set[int]) -> None:
+        self._lock = threading.RLock()
+        self._now_waiting = waiting
+
+    def __enter__(self) -> bool:
+        if self._lock.acquire(blocking=False):
+            return True
+        self._now_waiting.add(threading.get_ident())
+        try:
+            return self._lock.acquire()
+        finally:
+            self._now_waiting.discard(threading.get_ident())
+
+    def __exit__(self, *failure: object) -> None:
+        self._lock.release()

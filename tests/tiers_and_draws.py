@@ -58,17 +58,25 @@ PROMISES = (
 )
 """Pages with promises, each with the heading below which they are."""
 
+PROMISED_PATH = re.compile(r"`(tests/[\w./-]+)`")
+"""A file or folder of tests, as a page of promises names it."""
 
-def promised_paths() -> tuple[str, ...]:
-    """Return the files and folders that the pages of promises name as their proof."""
-    paths: list[str] = []
+
+def page_of_promises() -> str:
+    """Return the promises of all pages, as one text."""
+    sections: list[str] = []
     for page, heading in PROMISES:
         text = (parts.CHECKOUT / "docs" / page).read_text(encoding="utf-8")
         section = text[text.index(heading) :]
         if heading.startswith("## "):
             section = section.split("\n## ")[0]
-        paths += re.findall(r"`(tests/[\w./-]+)`", section)
-    return tuple(paths)
+        sections.append(section)
+    return "\n".join(sections)
+
+
+def promised_paths() -> tuple[str, ...]:
+    """Return the files and folders that the pages of promises name as their proof."""
+    return tuple(PROMISED_PATH.findall(page_of_promises()))
 
 
 def guards(tiers: Mapping[str, str | None]) -> set[str]:

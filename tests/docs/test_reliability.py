@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import promises
+import tiers_and_draws
+
 
 def rows(page: Path, heading: str) -> list[list[str]]:
     """Return the cells of the table below a heading, without its own two lines."""
@@ -15,12 +18,25 @@ def rows(page: Path, heading: str) -> list[list[str]]:
 
 
 def test_each_promise_of_the_store_names_tests(checkout: Path) -> None:
-    promises = rows(checkout / "docs/reliability.md", "## What is promised\n")
-    assert [number.strip() for number, *_ in promises] == [str(n) for n in range(1, 9)]
-    for number, _, shown in promises:
+    table = rows(checkout / "docs/reliability.md", "## What is promised\n")
+    assert [number.strip() for number, *_ in table] == [str(n) for n in range(1, 9)]
+    for number, _, shown in table:
         named = re.findall(r"`(tests/[^`]+)`", shown)
         assert named, number
         assert all((checkout / path).exists() for path in named), number
+
+
+def test_the_list_of_promised_tests_says_what_each_guards() -> None:
+    page = tiers_and_draws.page_of_promises()
+    guards = promises.guarded(page)
+    assert list(guards) == list(dict.fromkeys(tiers_and_draws.promised_paths()))
+    assert all(guards.values())
+    assert guards["tests/core/storage"] == ["2: A commit is durable"]
+    assert guards["tests/core/deletion/test_wrong_clocks.py"] == ["Clocks"]
+    numbers = {
+        int(number) for texts in guards.values() for number in re.findall(r"^(\d+): ", "\n".join(texts), re.M)
+    }
+    assert numbers == set(range(1, 9))
 
 
 def test_the_page_for_those_who_decide_is_short(checkout: Path) -> None:
@@ -31,9 +47,9 @@ def test_the_page_for_those_who_decide_is_short(checkout: Path) -> None:
 
 
 def test_each_promise_of_the_tools_names_tests(checkout: Path) -> None:
-    promises = rows(checkout / "docs/state.md", "## What is promised\n")
-    assert len(promises) >= 15
-    for promise, *shown in promises:
+    table = rows(checkout / "docs/state.md", "## What is promised\n")
+    assert len(table) >= 15
+    for promise, *shown in table:
         named = re.findall(r"`(tests/[^`]+)`", " ".join(shown))
         assert named, promise
         assert all((checkout / path).exists() for path in named), promise

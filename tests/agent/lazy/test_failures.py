@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import awaited
 
 from agent import harness
 from agent.harness import PATIENCE_S, AgentProcess, Job, contents
@@ -163,16 +164,26 @@ def test_an_agent_that_replaces_another_takes_requests_at_once(
         monkeypatch.setattr(owner, "take_over", lambda self, directories: None)
     job.cleanup()
     add, has_begun = prefetch.Prefetch.add, threading.Event()
+    readers: list[int] = []
+    read_names: list[str] = []
+
+    def has_second_come() -> bool:
+        return sparse[1] in read_names or (len(readers) == 2 and readers[1] in job.client.runtime.waiting)
 
     def slowly(self: prefetch.Prefetch, *files: Any, **named: Any) -> None:
-        has_begun.set()
-        time.sleep(0.3)
+        if not has_begun.is_set():
+            has_begun.set()
+            awaited(has_second_come, "the second reads, or waits for the first")
         add(self, *files, **named)
 
     monkeypatch.setattr(prefetch.Prefetch, "add", slowly)
 
     def read(name: str) -> int:
-        return job.open_store.bases.read(directory, [(name, 0, 10)])
+        readers.append(threading.get_ident())
+        try:
+            return job.open_store.bases.read(directory, [(name, 0, 10)])
+        finally:
+            read_names.append(name)
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(read, sparse[0])
