@@ -459,12 +459,12 @@ def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) ->
 
 def _fit(cost: CostModel, restores: Sequence[Restored]) -> None:
     """Fit the model to restores of several partitions, repeated until little of its prior is left."""
-    for restored in [*restores] * _REPEATS:
-        restored.teach(cost)
+    for restore in [*restores] * _REPEATS:
+        restore.teach(cost)
 
 
-def _total_ms(restored: Restored) -> float:
-    return sum(restored.phases.values())
+def _total_ms(restore: Restored) -> float:
+    return sum(restore.phases.values())
 
 
 class _Delta(NamedTuple):
