@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -188,6 +189,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return five_versions(tmp_path_factory.mktemp("written"), 200_000)
 
 
+@pytest.fixture
+def continued(written: Job, tmp_path: Path) -> Job:
+    """Return the job with a copy of its storage, for a test that goes on with its versions."""
+    copy = Job(InProcess(tmp_path / "unused"), shutil.copytree(written.location, tmp_path / "copy"))
+    copy.versions = dict(written.versions)
+    return copy
+
+
 @pytest.mark.parametrize(("owner", "name"), HYDRATION_STEPS, ids=lambda step: str(step).rpartition(".")[2])
 def test_every_file_becomes_whole_after_any_error_at_any_step(
     written: Job, tmp_path: Path, owner: Any, name: str
@@ -230,11 +239,11 @@ def test_every_file_of_a_dead_agent_becomes_whole_after_any_error_at_any_step(
 
 
 def test_a_hydration_without_threads_goes_on_with_the_next_commit(
-    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    continued: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = WorkerThreads.ensure
     monkeypatch.setattr(WorkerThreads, "ensure", lambda self, count: False)
-    job = reader(written, tmp_path / "reader")
+    job = reader(continued, tmp_path / "reader")
     directory, _ = restored(job)
     monkeypatch.setattr(WorkerThreads, "ensure", before)
     job.commit({b"\0\0more": b"1"})
@@ -242,7 +251,7 @@ def test_a_hydration_without_threads_goes_on_with_the_next_commit(
 
 
 def test_a_merge_does_not_wait_for_ever_for_files_that_only_fail(
-    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    continued: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It restores by itself then, and reports what the storage says."""
     monkeypatch.setattr(prefetch, "STALL_S", 0.2)
@@ -251,18 +260,20 @@ def test_a_merge_does_not_wait_for_ever_for_files_that_only_fail(
         raise OSError(errno.ENOSPC, "No space left on device", "/local/base/x.sst")
 
     monkeypatch.setattr(LocalFile, "arriving", refuse)
-    job = reader(written, tmp_path / "reader")
+    job = reader(continued, tmp_path / "reader")
     directory, _ = restored(job)
     job.commit({b"\0\0more": b"1"})
     assert contents(job.merge("full")["directory"]) == job.state
     assert not job.open_store.bases.is_coming(directory)
 
 
-def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: Job, tmp_path: Path) -> None:
+def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(
+    continued: Job, tmp_path: Path
+) -> None:
     client = FailingStorage(tmp_path / "reader")
     options = {"maxDeltas": "1", "mergeTimeout": "1s", "restoreMode": "lazy"}
-    slow = Job(client, written.location, hydrationRateLimit="2k", **options)
-    slow.versions = dict(written.versions)
+    slow = Job(client, continued.location, hydrationRateLimit="2k", **options)
+    slow.versions = dict(continued.versions)
     slow.restore_by_blocks(5)
     other = Job(client, tmp_path / "other", hydrationRateLimit="2k", **{**options, "mergeTimeout": "5m"})
     slow.commit({b"\0\0more": b"1"})
@@ -286,10 +297,10 @@ def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: 
 
 
 def test_files_that_come_after_the_look_put_the_merge_back(
-    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    continued: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restore may begin between the look at the queue and the merge: nothing failed then."""
-    job = reader(written, tmp_path / "reader", hydrationRateLimit="1k", maxDeltas="1", mergeTimeout="5s")
+    job = reader(continued, tmp_path / "reader", hydrationRateLimit="1k", maxDeltas="1", mergeTimeout="5s")
     monkeypatch.setattr(RemoteBases, "has_hydrated", property(lambda self: True))
     put_back, returns = MergeQueue.put_back, []
 

@@ -90,7 +90,8 @@ class _OnS3(StorageConformance):
         storage.upload(tmp_path / "local", "delta/b")
         storage.write("delta/a", b"abcd", overwrite=True)
         puts = [path.partition("?")[0] for method, path in self.server.requests if method == "PUT"]
-        files = [path for path in puts if not path.endswith("/")]
+        # What a writer of an earlier test had sent when it was killed may come only now.
+        files = [path for path in puts if self.prefix in path and not path.endswith("/")]
         assert files == [f"/bucket/{self.prefix}/delta/{name}" for name in "aba"]
 
     def test_a_busy_service_is_asked_again(self, storage: Storage) -> None:
