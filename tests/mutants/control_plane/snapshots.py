@@ -115,7 +115,7 @@ MUTANTS = [
         "a merge does not verify the deltas",
         f"{_SNAPSHOTS}/merge.py",
         "        context.verify(wanted_files)\n",
-        "",
+        "        pass\n",
         ("tests/core/snapshots/test_merge.py",),
     ),
     Mutant(
