@@ -47,25 +47,26 @@ One sample cannot tilt the line. Merges and clean-ups have caught up before each
 KILLED_EACH = 71
 """Batches of a soak on remote storage after which the agent is killed."""
 
-REMOTE = {
-    "restoreMode": "lazy",
-    "localRecovery": "false",
-    "localDiskLimit": "1",
-    "mergeTimeout": "10s",
-    "leaseExpiry": "15s",  # what killed agents leave is swept when it is 24 times as old
-}
-OF_REMOTE = {
-    **GROWTH,
-    "memory of the agent (bytes)": 24 * MIB,
-    "threads of the agent": 16,
-    "descriptors of the agent": 24,
-    "threads of the JVM": 12,
-    "files in storage": 60,
-    "bytes in storage": 2 * MIB,
-}
-"""Bounds where agents are killed: each sample is of an agent of another age, and what a killed one has left
-in storage stays for six minutes.
-"""
+REMOTE = {"restoreMode": "lazy", "localRecovery": "false", "localDiskLimit": "1"}
+
+
+def bounds_of_remote(kills: int) -> dict[str, int]:
+    """Return the bounds where agents are killed that often.
+
+    Each sample is of an agent of another age. The files that a killed one has leased stay for `leaseExpiry`,
+    whose least value is a minute, and those that it was about to publish for 24 times as long: for longer than
+    the test runs.
+    """
+    return {
+        **GROWTH,
+        "heap of the JVM (bytes)": 8 * MIB,
+        "memory of the agent (bytes)": 24 * MIB,
+        "threads of the agent": 16,
+        "descriptors of the agent": 24,
+        "threads of the JVM": 12,
+        "files in storage": GROWTH["files in storage"] + 12 * kills,
+        "bytes in storage": GROWTH["bytes in storage"] + kills * (64 << 10),
+    }
 
 
 class Soak:
@@ -266,7 +267,6 @@ def small_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
 )
 def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int, families: int, is_remote: bool) -> None:
     soak = Soak(small_jvm, tmp_path / "state", families, is_remote=is_remote)
-    bounds = OF_REMOTE if is_remote else GROWTH
     agent = None
     samples = []
     for _ in range(SAMPLES):
@@ -277,6 +277,7 @@ def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int, families: i
     soak.check_rows()
     assert soak.kills == (batches // KILLED_EACH if is_remote else 0)
     assert (small_jvm.agent() == agent) != is_remote, "an agent that was replaced began anew"
+    bounds = bounds_of_remote(soak.kills) if is_remote else GROWTH
     counted = samples[SAMPLES // 4 :]
     growth = {resource: _growth([sample[resource] for sample in counted]) for resource in bounds}
     for resource in bounds:
