@@ -54,7 +54,7 @@ def bounds_of_remote(kills: int) -> dict[str, int]:
     """Return the bounds where agents are killed that often.
 
     Each sample is of an agent of another age. The files that a killed one has leased stay for `leaseExpiry`,
-    whose least value is a minute, and those that it was about to publish for 24 times as long: for longer than
+    whose least value is a minute, and those that it was about to publish for 24 times as long, longer than
     the test runs.
     """
     return {
