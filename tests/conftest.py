@@ -132,18 +132,28 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer() -> Iterator[Any]:
-    """Print the stacks of the JVMs' threads if a test takes too long, before it fails."""
+    """Print the stacks of the JVMs' threads if a test takes too long, before it alone fails."""
     was_set = yield
     fail = signal.getsignal(signal.SIGALRM)
 
     def show_and_fail(*of_signal: Any) -> None:
         for pid in _java_processes():
             print(f"threads of JVM {pid}:\n{_threads_of(pid)}")
+        _leave_call()
         fail(*of_signal)
 
     if callable(fail):
         signal.signal(signal.SIGALRM, show_and_fail)
     return was_set
+
+
+def _leave_call() -> None:
+    """Close this thread's connection to Spark's JVM: the next call would take the answer of the last one."""
+    pyspark = sys.modules.get("pyspark")
+    gateway = pyspark.SparkContext._gateway if pyspark else None
+    connection = gateway._gateway_client.get_thread_connection() if gateway else None
+    if connection:
+        connection.close()
 
 
 def _java_processes() -> list[int]:

@@ -183,17 +183,48 @@ def test_a_marker_that_names_more_time_than_its_tier_allows_is_refused(tier: str
     )
 
 
+def run_with_conftest(directory: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of `source` with what all tests of this checkout have."""
+    (directory / "conftest.py").write_text("from tests.conftest import *\n", encoding="utf-8")
+    (directory / "test_trial.py").write_text(source, encoding="utf-8")
+    path = os.pathsep.join((str(TESTS.parent), str(TESTS), str(TESTS / "core")))
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_trial.py"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
 @pytest.mark.tier("more")
 def test_no_run_begins_with_a_test_that_may_take_longer_than_its_tier_allows(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n", encoding="utf-8")
-    marked = "import pytest\n@pytest.mark.timeout(901)\ndef test_it(): pass\n"
-    (tmp_path / "test_trial.py").write_text(marked, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_trial.py"]
-    path = os.pathsep.join((str(TESTS.parent), str(TESTS), str(TESTS / "core")))
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    done = run_with_conftest(tmp_path, "import pytest\n@pytest.mark.timeout(901)\ndef test_it(): pass\n")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "test_it may take 901 s, and a test of its tier at most 900 s" in done.stderr, done.stderr
+
+
+LEFT = """
+import pytest
+from pyspark import SparkContext
+
+SparkContext._ensure_initialized()
+
+@pytest.mark.timeout(2)
+def test_is_left_in_a_call():
+    SparkContext._jvm.java.lang.Thread.sleep(50_000)
+
+def test_calls_after_the_other():
+    assert SparkContext._jvm.java.lang.Integer.parseInt("7") == 7
+"""
+
+
+@pytest.mark.tier("more")
+def test_a_test_that_is_left_in_a_call_of_the_jvm_fails_alone(tmp_path: Path) -> None:
+    done = run_with_conftest(tmp_path, LEFT)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_draw_ends_when_its_budget_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
