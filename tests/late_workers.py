@@ -29,9 +29,11 @@ def was_late(error: object) -> bool:
     return late
 
 
-def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Start the query and wait for its end. Raises the query's error."""
-    (query,) = run_all([start])
+def run(
+    start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], None] | None = None
+) -> StreamingQuery:
+    """Start the query and wait for its end, or by `wait`. Raises the query's error."""
+    (query,) = run_all([start], wait)
     return query
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import late_workers
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -91,10 +92,7 @@ class Stream:
 
     def run(self, query: Callable[[DataFrame], DataFrame], *options: Any, **named: Any) -> None:
         """Run the query to its end, with the options of `start`."""
-        started = self.start(query, *options, **named)
-        if not started.awaitTermination(PATIENCE_S):
-            started.stop()
-            raise TimeoutError(f"the query was still running after {PATIENCE_S} s")
+        started = late_workers.run(lambda: self.start(query, *options, **named), _ended)
         self.spark.conf.unset(NO_DATA)
         self.plan = started._jsq.explainInternal(False)
         self.progress += started.recentProgress
@@ -138,6 +136,12 @@ class Stream:
         return dataclasses.replace(
             self, directory=directory, rows=dict(self.rows), figures=list(self.figures)
         )
+
+
+def _ended(query: StreamingQuery) -> None:
+    if not query.awaitTermination(PATIENCE_S):
+        query.stop()
+        raise TimeoutError(f"the query was still running after {PATIENCE_S} s")
 
 
 def _changes(delta: bytes) -> dict[bytes, bytes | None]:

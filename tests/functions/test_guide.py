@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import re
 import sys
-import time
 import types
 from pathlib import Path
 
+import late_workers
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from waiting import awaited
 
 import state_store
 from state_store import Result
@@ -51,13 +52,14 @@ def test_the_first_examples_run(spark):
         exec(first, found)
         rows = []
         writer = found["counted"].writeStream.outputMode("update").trigger(processingTime="1 second")
-        query = writer.foreachBatch(lambda frame, _, rows=rows: rows.extend(frame.collect())).start()
-        try:
-            deadline = time.monotonic() + 120
-            while not rows and time.monotonic() < deadline and query.isActive:
-                query.awaitTermination(1)
-        finally:
-            query.stop()
+        writer = writer.foreachBatch(lambda frame, _, rows=rows: rows.extend(frame.collect()))
+
+        def has_rows(query, rows=rows):
+            awaited(lambda: rows or not query.isActive, "the query made no rows")
+            if not query.isActive:
+                query.awaitTermination()  # raises its error
+
+        late_workers.run(writer.start, has_rows).stop()
         assert {row.user for row in rows} <= {"u0", "u1", "u2"}
         assert rows and all(row.n >= 1 for row in rows)
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import late_workers
 import outside
 import pytest
 import real_processors as processors
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 from test_processor_scenarios import BATCHES, SAID, SCHEMA, by, play  # noqa: F401 -- a fixture
 from test_processors import BATCHED, OURS, PROCESSORS
 from waiting import awaited
@@ -143,9 +144,14 @@ def test_sparks_limit_of_a_workers_memory_holds(tmp_path):
 def test_a_loop_without_an_end_is_stopped_with_its_query(in_both, tmp_path, way):
     def stopped(made: Any, batched: str) -> Any:
         note = tmp_path / f"worker-{batched}"
+
+        def loops(query: StreamingQuery) -> None:
+            awaited(lambda: note.exists() or not query.isActive, "the processor did not come to its loop")
+            if not query.isActive:
+                query.awaitTermination()  # raises its error
+
         query = querying(processors.Endless(str(note), way))
-        started = made.start(query)
-        awaited(note.exists, "the processor did not come to its loop")
+        started = late_workers.run(lambda: made.start(query), loops)
         started.stop()
         assert not started.isActive
         worker = int(note.read_text())

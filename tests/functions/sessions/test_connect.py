@@ -16,6 +16,7 @@ pytestmark = [
 
 CLIENT = """
 import contextlib, io, json, sys
+import late_workers
 import pandas as pd
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.functions import count, expr
@@ -46,11 +47,9 @@ class CountsOfFrames(Counts):
 
 def written(name, df):
     # Run a query with its output in files; return its rows and its plan.
-    query = (
-        df.writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
-        .option("checkpointLocation", f"{root}/{name}/checkpoint").start(f"{root}/{name}/out")
-    )
-    query.awaitTermination()
+    writer = df.writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", f"{root}/{name}/checkpoint")
+    query = late_workers.run(lambda: writer.start(f"{root}/{name}/out"))
     plan = io.StringIO()
     with contextlib.redirect_stdout(plan):
         query.explain()
@@ -89,7 +88,7 @@ operators = {
 for name, df in operators.items():
     place = f"{root}/state of {name}"
     query = df.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
-    query.option("checkpointLocation", place).start().awaitTermination()
+    late_workers.run(query.option("checkpointLocation", place).start)
     with open_state(place) as state:
         found[name] = sorted(list(row.values())[:2] for row in state.to_arrow().to_pylist())
 processors = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import late_workers
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -82,8 +83,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     groups = read.parquet(str(root / "source")).groupBy("k")
     rows = groups.transformWithState(processor(), "k string", "update", "none")
     writer = rows.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(root / "checkpoint")).start()
-    assert query.awaitTermination(600)
+    late_workers.run(writer.option("checkpointLocation", str(root / "checkpoint")).start)
     return str(root / "checkpoint")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import late_workers
 import pytest
 from dataset.golden_states import flattened, in_order
 from pyspark.errors import StreamingQueryException
@@ -47,9 +48,7 @@ class Stream:
         (self._source / f"{self._batches}.json").write_text(text, encoding="utf-8")
         self._batches += 1
         writer = query.writeStream.outputMode("update").option("checkpointLocation", self.checkpoint)
-        writer.trigger(availableNow=True).foreachBatch(
-            lambda frame, _: frame.count()
-        ).start().awaitTermination()
+        late_workers.run(writer.trigger(availableNow=True).foreachBatch(lambda frame, _: frame.count()).start)
 
     def read_by_spark(self, **options: Any) -> list[dict[str, Any]]:
         frame = self._spark.read.format("statestore").options(**options).load(self.checkpoint)
