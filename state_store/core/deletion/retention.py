@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from state_store.core.checkpoint import names
 from state_store.core.checkpoint.lineage import Lineages
@@ -40,7 +40,7 @@ from state_store.core.deletion.lease import (
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options
-from state_store.core.storage.contract import MAX_FAILURES_IN_ROW, Entry, Storage
+from state_store.core.storage.contract import Entry, Failures, Storage
 from state_store.errors import DamagedError, InternalError, StorageError, UnknownOutcomeError
 
 # The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.
@@ -672,25 +672,20 @@ class Deletions:
             *sorted(remaining_files - self._refused.keys()),
             *(path for path in self._refused if path in remaining_files),
         ]
-        failures_in_row = 0
+        failures = Failures()
 
         def delete(path: str) -> None:
-            nonlocal failures_in_row
-            if failures_in_row >= MAX_FAILURES_IN_ROW:
-                return
             try:
                 self._storage.delete(path)
             except (StorageError, UnknownOutcomeError) as error:
-                failures_in_row += 1
                 self._refused.pop(path, None)
                 self._refused[path] = None
                 self._now[path] = error.message
-            else:
-                failures_in_row = 0
-                self._refused.pop(path, None)
-                remaining_files.discard(path)
+                raise
+            self._refused.pop(path, None)
+            remaining_files.discard(path)
 
-        parallel(self._threads, delete, todo, runtime=self._runtime)
+        parallel(self._threads, partial(failures.attempt, delete), todo, runtime=self._runtime)
         self._left |= remaining_files
         return remaining_files
 
