@@ -56,8 +56,9 @@ lint: .newest  ## Check formatting, style, types and dead code
 	@$(PY) scripts/format_scala.py --check
 
 pages: .newest  ## Write the pages of options and metrics, and what lies in conf, from the declarations
-	@$(PY) -m state_store.cli options --markdown > docs/options.md
-	@$(PY) -m state_store.cli options --conf > conf/spark-defaults.conf
+	@mkdir -p build
+	@$(PY) -m state_store.cli options --markdown > build/options.md && mv build/options.md docs/options.md
+	@$(PY) -m state_store.cli options --conf > build/options.conf && mv build/options.conf conf/spark-defaults.conf
 	@$(PY) -m benchmarks.page.report
 	@$(PY) -m state_store.observe.documents
 	@$(PY) -m state_store.observe.generated_files
