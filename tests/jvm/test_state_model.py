@@ -177,7 +177,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(class_path: str,
 
 
 def test_files_are_opened_for_the_user_who_opened_the_store(class_path: str, tmp_path: Path) -> None:
-    assert "for the user of the store" in walk(class_path, tmp_path, "agent.FileUsers")
+    assert "for the user of the store, with renewed tokens" in walk(class_path, tmp_path, "agent.FileUsers")
 
 
 def test_ranges_of_files_are_read_into_memory(class_path: str, tmp_path: Path) -> None:

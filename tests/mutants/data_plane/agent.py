@@ -17,6 +17,18 @@ MUTANTS = [
         ("tests/jvm/test_state_model.py::test_files_are_opened_for_the_user_who_opened_the_store",),
     ),
     Mutant(
+        "files are opened with the tokens that the user had when the store was opened",
+        f"{ROOT}/agent/FileCalls.scala",
+        "  private val user = UserGroupInformation.getCurrentUser\n",
+        "  private val user = {\n"
+        "    val now = UserGroupInformation.getCurrentUser\n"
+        "    val copy = UserGroupInformation.createRemoteUser(now.getUserName)\n"
+        "    copy.addCredentials(now.getCredentials)\n"
+        "    copy\n"
+        "  }\n",
+        ("tests/jvm/test_state_model.py::test_files_are_opened_for_the_user_who_opened_the_store",),
+    ),
+    Mutant(
         "an error that is not an exception ends the event thread",
         f"{ROOT}/agent/Agent.scala",
         "      case e: Throwable =>\n        logQuietly(",

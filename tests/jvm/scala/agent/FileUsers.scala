@@ -10,18 +10,37 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{Path, RawLocalFileSystem}
-import org.apache.hadoop.security.UserGroupInformation
+import org.apache.hadoop.io.Text
+import org.apache.hadoop.security.{Credentials, UserGroupInformation}
+import org.apache.hadoop.security.token.{Token, TokenIdentifier}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** Tests that file requests act for the user who opened the store, whoever's thread is the first to serve one. */
+/**
+ * Tests that file requests act for the user who opened the store, whoever's thread is the first to serve one, with the
+ * tokens that the user has by then: Spark adds renewed ones to the user of the executor.
+ */
 object FileUsers {
   private val openedFor = new ConcurrentLinkedQueue[String]
 
-  private def as[A](name: String)(body: => A): A = {
+  private def as[A](name: String)(body: => A): A = as(UserGroupInformation.createRemoteUser(name))(body)
+
+  private def as[A](user: UserGroupInformation)(body: => A): A = {
     val action: PrivilegedAction[A] = () => body
-    UserGroupInformation.createRemoteUser(name).doAs(action)
+    user.doAs(action)
+  }
+
+  private def newToken(text: String): Token[TokenIdentifier] = {
+    val bytes = text.getBytes(StandardCharsets.US_ASCII)
+    new Token[TokenIdentifier](bytes, bytes, new Text("kind"), new Text("service"))
+  }
+
+  /** Adds a token to the current user as an executor of Spark does, which replaces the one from before. */
+  private def addToken(text: String): Unit = {
+    val sent = new Credentials
+    sent.addToken(new Text("alias"), newToken(text))
+    UserGroupInformation.getCurrentUser.addCredentials(sent)
   }
 
   def main(arguments: Array[String]): Unit = {
@@ -31,7 +50,10 @@ object FileUsers {
       conf.set("fs.users.impl", classOf[FileUsers].getName)
       conf.set("fs.users.impl.disable.cache", "true")
       val root = s"users:$directory"
-      val calls = as("alice")(new FileCalls(new Path(root), conf))
+      val alice = UserGroupInformation.createRemoteUser("alice")
+      as(alice)(addToken("old"))
+      val calls = as(alice)(new FileCalls(new Path(root), conf))
+      as(alice)(addToken("renewed"))
       require(openedFor.isEmpty, "files are opened before the first request")
       as("bob") {
         val body = "abc".getBytes(StandardCharsets.US_ASCII)
@@ -44,18 +66,21 @@ object FileUsers {
         }
       }
       val users = openedFor.asScala.toSeq
-      require(users.size > 1 && users.forall(_ == "alice"), s"files were opened for ${users.mkString(", ")}")
-      println("files are opened for the user of the store")
+      require(users.size > 1 && users.forall(_ == "alice with renewed"),
+        s"files were opened for ${users.mkString(", ")}")
+      println("files are opened for the user of the store, with renewed tokens")
     } finally TestFiles.delete(directory)
   }
 }
 
-/** Local files that note for whom they are opened. */
+/** Local files that note for whom, and with which tokens, they are opened. */
 final class FileUsers extends RawLocalFileSystem {
   override def getUri: URI = URI.create("users:///")
 
   override def initialize(name: URI, conf: Configuration): Unit = {
-    FileUsers.openedFor.add(UserGroupInformation.getCurrentUser.getUserName)
+    val user = UserGroupInformation.getCurrentUser
+    val tokens = user.getTokens.asScala.map(token => new String(token.getIdentifier, StandardCharsets.US_ASCII))
+    FileUsers.openedFor.add(s"${user.getUserName} with ${tokens.mkString(" and ")}")
     super.initialize(name, conf)
   }
 }

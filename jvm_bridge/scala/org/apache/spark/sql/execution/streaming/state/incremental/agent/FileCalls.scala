@@ -808,7 +808,8 @@ private[incremental] object SparksFileManager {
 
 /**
  * The user of the thread that makes this: a client of Hadoop acts for whoever opens it, and the threads that serve file
- * requests have the user of the task that started them, which may be that of another query. Safe for any thread.
+ * requests have the user of the task that started them, which may be that of another query. It is the user itself and no
+ * copy: Spark adds renewed tokens to it, which connections take that are opened later. Safe for any thread.
  */
 private[agent] final class FileUser {
   private val user = UserGroupInformation.getCurrentUser
