@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from typing import Any
 import maven_jars
 from called_jvm import called_jvm
 from minihdfs import write_configuration
+from waiting import awaited
 
 REALM = "EXAMPLE.COM"
 SERVER, WEB = f"hdfs/localhost@{REALM}", f"HTTP/localhost@{REALM}"
 PRINCIPALS = ("hdfs/localhost", "HTTP/localhost", "alice", "gateway")
 """The servers, a user, and a service that may act for users. One keytab has the keys of all."""
+
+_RENEWER = "hdfs"
+_RENEWED_EVERY_S = 2.0
 
 _POM = """
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -59,20 +64,83 @@ class SecureCluster:
             "KRB5CCNAME": f"FILE:{directory}/{name}.cache",
         }
 
-    def write_tokens(self, user: str, path: Path) -> None:
-        """Write a file with a delegation token of that user, as YARN gives it to a container."""
+    def write_tokens(self, user: str, path: Path) -> Any:
+        """Write a file with a new delegation token of that user, as YARN gives it to a container.
+
+        Returns the token. The user has a principal.
+        """
         hadoop = self.jvm.org.apache.hadoop
-        token = self.mini.getNameNodeRpc(0).getDelegationToken(hadoop.io.Text("yarn"))
-        owner = hadoop.security.token.Token(token)
-        hadoop.security.SecurityUtil.setTokenService(owner, self.mini.getNameNode(0).getNameNodeAddress())
+        (principal,) = [name for name in PRINCIPALS if name.partition("/")[0] == user]
+        logged_in = hadoop.security.UserGroupInformation.loginUserFromKeytabAndReturnUGI(
+            f"{principal}@{REALM}", str(self.keytab)
+        )
+        address = self.mini.getNameNode(0).getNameNodeAddress()
+        proxies = hadoop.hdfs.NameNodeProxiesClient
+        names = proxies.createNonHAProxyWithClientProtocol(
+            address, self.mini.getConfiguration(0), logged_in, False, None
+        )
+        token = hadoop.security.token.Token(names.getDelegationToken(hadoop.io.Text(_RENEWER)))
+        hadoop.security.SecurityUtil.setTokenService(token, address)
         credentials = hadoop.security.Credentials()
-        credentials.addToken(hadoop.io.Text(user), owner)
+        credentials.addToken(token.getService(), token)
         credentials.writeTokenStorageFile(hadoop.fs.Path(f"file:{path}"), hadoop.conf.Configuration())
+        return token
+
+    @contextmanager
+    def renewing(self, *tokens: Any) -> Iterator[None]:
+        """Keep tokens alive for the context, as YARN does for those of an application."""
+        ends = threading.Event()
+
+        def renew() -> None:
+            while not ends.wait(_RENEWED_EVERY_S):
+                for token in tokens:
+                    with suppress(Exception):  # the NameNode starts
+                        self.mini.getNameNodeRpc(0).renewDelegationToken(token)
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            thread.join()
+
+    def wait_until_expired(self, token: Any) -> None:
+        """Wait until the NameNode refuses a token, because its time is over."""
+        from py4j.protocol import Py4JJavaError
+
+        names = self.mini.getNamesystem(0).getDelegationTokenSecretManager()
+
+        def is_refused() -> bool:
+            try:
+                names.verifyToken(token.decodeIdentifier(), token.getPassword())
+            except Py4JJavaError as error:
+                text = str(error.java_exception.toString())
+                assert "expired" in text, text
+                return True
+            return False
+
+        awaited(is_refused, "the token does not expire")
+
+    def restart_namenode(self) -> None:
+        """Restart the NameNode, which ends all connections, and return when it accepts writes."""
+        self.mini.restartNameNode(True)
+        files = self.mini.getFileSystem(0)
+        awaited(lambda: not files.isInSafeMode(), "the NameNode does not leave safe mode")
+
+    def files_below(self, path: str) -> set[str]:
+        """Return the paths of all files below a directory, from there on."""
+        found = set()
+        hadoop = self.jvm.org.apache.hadoop
+        files = self.mini.getFileSystem(0).listFiles(hadoop.fs.Path(path), True)
+        while files.hasNext():
+            found.add(str(files.next().getPath().toUri().getPath()).removeprefix(f"{path}/"))
+        return found
 
 
 @contextmanager
-def running() -> Iterator[SecureCluster]:
-    """Run a cluster for the context."""
+def running(token_life_s: int = 86400) -> Iterator[SecureCluster]:
+    """Run a cluster for the context, whose delegation tokens end after some time unless they are renewed."""
     with tempfile.TemporaryDirectory(prefix="minikerberos-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         hadoop = maven_jars.hadoop_version()
@@ -81,14 +149,14 @@ def running() -> Iterator[SecureCluster]:
         jars = [*maven_jars.minicluster_class_path(), *kdc, f"{maven_jars.SPARK_JARS}/*"]
         with called_jvm(directory, jars) as gateway:
             try:
-                cluster = _started(gateway, directory)
+                cluster = _started(gateway, directory, token_life_s)
             except Exception as error:
                 log = (directory / "log").read_text(errors="replace")[-4000:]
                 raise RuntimeError(f"HDFS failed: {log}\n{error}") from error
             yield cluster
 
 
-def _started(gateway: Any, directory: Path) -> SecureCluster:
+def _started(gateway: Any, directory: Path, token_life_s: int) -> SecureCluster:
     jvm, hadoop = gateway.jvm, gateway.jvm.org.apache.hadoop
     kdc = hadoop.minikdc.MiniKdc(hadoop.minikdc.MiniKdc.createConf(), jvm.java.io.File(str(directory)))
     kdc.start()
@@ -118,6 +186,7 @@ def _started(gateway: Any, directory: Path) -> SecureCluster:
         "hadoop.http.authentication.kerberos.keytab": str(keytab),
         "hadoop.proxyuser.gateway.hosts": "*",
         "hadoop.proxyuser.gateway.users": "*",
+        "dfs.namenode.delegation.token.renew-interval": str(token_life_s * 1000),
         "dfs.replication": "1",
         "dfs.namenode.safemode.extension": "0",
         "hdfs.minidfs.basedir": str(directory / "data"),

@@ -27,7 +27,10 @@ class DriverError(Exception):
 
 
 class Jvm:
-    """JVM that runs a command at a time; `log` is its log so far."""
+    """JVM that runs a command at a time; `log` is its log so far.
+
+    With `spark_user` it is this user, as an executor is, who has no credentials until the command `tokens`.
+    """
 
     def __init__(
         self,
@@ -36,9 +39,11 @@ class Jvm:
         *,
         python: str = sys.executable,
         heap: Sequence[str] = ("-Xmx512m",),
+        spark_user: str | None = None,
         **environment: str,
     ) -> None:
         self.room = room
+        self._users: dict[str, str | None] = {}
         self.python = python
         self.tmp = Path(tempfile.mkdtemp(prefix="bridge-"))
         self._log = (room / f"jvm-{time.monotonic_ns()}.log").open("w+b")
@@ -51,6 +56,9 @@ class Jvm:
         ]
         command += ["-cp", class_path]
         command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.ProviderDriver"]
+        if spark_user is not None:
+            command.append("as-spark-user")
+            environment["SPARK_USER"] = spark_user
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -80,16 +88,21 @@ class Jvm:
         self._log.flush()
         return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
 
-    def provider(self, name: str, location: Path | str, **options: str) -> None:
-        """Make a provider of format 2 at that location, with options below the state store's prefix."""
+    def provider(self, name: str, location: Path | str, user: str | None = None, **options: str) -> None:
+        """Make a provider of format 2 at that location, with options below the state store's prefix.
+
+        `batch` and `rows` begin as this user, instead of the user of the JVM.
+        """
+        self._users[name] = user
         conf = {PREFIX + key: value for key, value in options.items()}
         conf.setdefault("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-        self("provider", provider=name, location=str(location), conf=conf)
+        self("provider", provider=name, location=str(location), conf=conf, user=user)
 
     def batch(self, provider: str, version: int, id: str | None = None, **rows: str) -> tuple[int, str]:
         """Put the rows on top of that version and commit; return the new version and its id."""
         store = f"{provider}-{version}-{time.monotonic_ns()}"
-        self("begin", provider=provider, store=store, version=version, id=id)
+        user = self._users.get(provider)
+        self("begin", provider=provider, store=store, version=version, id=id, user=user)
         self("put", store=store, rows=rows)
         committed = self("commit", store=store)
         return committed["version"], committed["id"]
@@ -97,10 +110,16 @@ class Jvm:
     def rows(self, provider: str, version: int, id: str | None = None) -> dict[str, str]:
         """Return all rows of that version."""
         store = f"{provider}-{version}-{time.monotonic_ns()}"
-        self("begin", provider=provider, store=store, version=version, id=id, read=True)
+        user = self._users.get(provider)
+        self("begin", provider=provider, store=store, version=version, id=id, read=True, user=user)
         rows = self("scan", store=store)
         self("release", store=store)
         return rows
+
+    def take_tokens(self, path: Path, user: str | None = None) -> None:
+        """Hand over the delegation tokens of a file in another thread, as Spark does it in executors."""
+        self("tokens", path=str(path), user=user, thread="dispatcher")
+        self("await", thread="dispatcher")
 
     def agent(self) -> int | None:
         return self("agent")

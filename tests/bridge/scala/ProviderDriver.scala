@@ -3,7 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.probe
 import java.io.{BufferedReader, InputStreamReader, PrintStream}
 import java.lang.management.ManagementFactory
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.Paths
+import java.nio.file.{Files, Paths}
+import java.security.PrivilegedExceptionAction
 import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
 
@@ -14,8 +15,10 @@ import javax.management.ObjectName
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.security.UserGroupInformation
 
-import org.apache.spark.{TaskContext, TaskContextImpl}
+import org.apache.spark.{SparkConf, TaskContext, TaskContextImpl}
+import org.apache.spark.deploy.SparkHadoopUtil
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.streaming.state._
@@ -30,7 +33,8 @@ import org.apache.spark.unsafe.types.UTF8String
 /**
  * A JVM without Spark around it that drives providers on command: one JSON object a line on standard input,
  * one answer a line on standard output. Each command may name a `thread` to run in; the next one does not
- * wait for it: `is_in` tells whether it is in a method, `await` collects its answer.
+ * wait for it: `is_in` tells whether it is in a method, `await` collects its answer. Each may name a `user` to run as;
+ * the others run as the user of the process or, with the argument `as-spark-user`, as the user of an executor.
  */
 object ProviderDriver {
   private val keys = new StructType().add("key", StringType)
@@ -42,9 +46,13 @@ object ProviderDriver {
   private val stores = new ConcurrentHashMap[String, StateStore]
   private val tasks = new ConcurrentHashMap[String, TaskContextImpl]
   private val scans = new ConcurrentHashMap[String, Iterator[UnsafeRowPair]]
+  private val users = new ConcurrentHashMap[String, UserGroupInformation]
   private val background = new ConcurrentHashMap[String, (Thread, Array[ObjectNode])]
 
-  def main(args: Array[String]): Unit = {
+  def main(args: Array[String]): Unit =
+    if (args.contains("as-spark-user")) SparkHadoopUtil.get.runAsSparkUser(() => answerAll()) else answerAll()
+
+  private def answerAll(): Unit = {
     val answers = new PrintStream(System.out, true, UTF_8) // whatever the locale is
     System.setOut(new PrintStream(System.err, true))
     val lines = new BufferedReader(new InputStreamReader(System.in, UTF_8))
@@ -78,8 +86,14 @@ object ProviderDriver {
   }
 
   private def guarded(command: ObjectNode): ObjectNode =
-    try perform(command)
-    catch { case e: Throwable => Json.obj("error" -> describe(e)) }
+    try {
+      Json.text(command, "user").map(users.computeIfAbsent(_, UserGroupInformation.createRemoteUser(_))) match {
+        case Some(user) =>
+          val action: PrivilegedExceptionAction[ObjectNode] = () => perform(command)
+          user.doAs(action)
+        case None => perform(command)
+      }
+    } catch { case e: Throwable => Json.obj("error" -> describe(e)) }
 
   private def describe(e: Throwable): ObjectNode = {
     val chain = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
@@ -181,6 +195,8 @@ object ProviderDriver {
         Json.obj("kind" -> RecordType.getRecordTypeAsString(kind), "key" -> key.getString(0),
           "value" -> Option(value).map(_.getString(0)), "batch" -> batch)
       }.toSeq))
+    case "tokens" => // as an executor takes those that its driver sends
+      ok(SparkHadoopUtil.get.addDelegationTokens(Files.readAllBytes(Paths.get(text(c, "path"))), new SparkConf))
     case "agent" => Json.obj("ok" -> Agent.of(Interpreter.choose(Json.text(c, "python"))).pid)
     case "on_fs" =>
       val times = c.path("times").asInt(1)
