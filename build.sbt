@@ -20,6 +20,7 @@ val tests = Seq(
   "tests/core/settings/scala",
   "tests/core/storage/scala",
   "tests/jvm/scala",
+  "tests/spark/failures/scala",
   "tests/spark/queries/scala",
   "tests/spark/queries/scala-4.2")
 
