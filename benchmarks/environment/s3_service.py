@@ -26,6 +26,9 @@ from typing import Any
 from benchmarks.environment import jvm
 
 BUCKET = "bucket"
+FILES, MEMORY = "filesystem-nio2", "transient-nio2"
+"""What keeps the objects: a temporary directory, or the service's memory."""
+
 DELAYED_REQUESTS = "statestore.benchmark.DelayedRequests"
 """The class that delays the requests of a client."""
 
@@ -46,8 +49,12 @@ class S3ServiceError(RuntimeError):
 
 
 @contextlib.contextmanager
-def started(log: Path) -> Iterator[str]:
+def started(log: Path, keeper: str = FILES) -> Iterator[str]:
     """Run a service with the bucket `bucket` for the `with` block, and yield its URL.
+
+    Args:
+        log: a file for what the service prints.
+        keeper: what keeps the objects, `FILES` or `MEMORY`.
 
     Raises:
         S3ServiceError: It does not start.
@@ -61,7 +68,7 @@ def started(log: Path) -> Iterator[str]:
             "s3proxy.authorization": "none",
             "s3proxy.ignore-unknown-headers": "true",  # the length of a large file of Spark's RocksDB store
             "s3proxy.jetty.max-threads": "1024",
-            "jclouds.provider": "filesystem-nio2",
+            "jclouds.provider": keeper,
             "jclouds.filesystem.basedir": str(objects),
         }
         written = Path(name) / "s3proxy.conf"

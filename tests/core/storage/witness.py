@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.core.storage.contract import Storage
 from state_store.data.embedded import EmbeddedStore
@@ -108,4 +108,6 @@ class Witness:
         return self._chance.randbytes(self._value_bytes)
 
     def _snapshots(self) -> set[int]:
-        return {int(entry.name[:20]) for entry in self.storage.list_files("snapshot") if entry.size_bytes}
+        entries = self.storage.list_files("snapshot")
+        names = [SnapshotName.parse(entry.name) for entry in entries if entry.size_bytes]
+        return {name.version for name in names if name is not None}
