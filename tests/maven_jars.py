@@ -20,6 +20,9 @@ from scala_jars import CACHE, SPARK_JARS
 AWS_SDK = "2.35.4"
 """The version with which `hadoop-aws` 3.5.0 is built."""
 
+GCS_CONNECTOR = "hadoop3-2.2.26"
+"""The version of Google's connector that docs/storage.md names."""
+
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _UNREACHABLE = (
     "Could not transfer",
@@ -49,6 +52,15 @@ _S3A_POM = """
     </dependency>
     {parts}
   </dependencies>
+</project>
+"""
+_ABFS_POM = """
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tests</groupId><artifactId>abfs</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.hadoop</groupId><artifactId>hadoop-azure</artifactId><version>{hadoop}</version>
+  </dependency></dependencies>
 </project>
 """
 _S3A_PARTS = ("s3", "s3-transfer-manager", "sts", "apache-client")
@@ -88,6 +100,19 @@ def s3a_jars() -> list[Path]:
     command = [f"{PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
     jars = fetched(f"s3a-{hadoop_version()}-{AWS_SDK}", command, pom)
     return [jar for jar in jars if not jar.name.startswith(_SPARK_BRINGS) or jar.name.startswith("netty-nio")]
+
+
+def gcs_jars() -> list[Path]:
+    """Return the jar that a class path with Spark needs for `gs:` URIs: Google's connector."""
+    artifact = f"com.google.cloud.bigdataoss:gcs-connector:{GCS_CONNECTOR}:jar:shaded"
+    return fetched(f"gcs-connector-{GCS_CONNECTOR}", [f"{PLUGIN}:copy", f"-Dartifact={artifact}"])
+
+
+def abfs_jars() -> list[Path]:
+    """Return the jars that a class path with Spark needs for `abfs:` URIs."""
+    command = [f"{PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
+    jars = fetched(f"abfs-{hadoop_version()}", command, _ABFS_POM.format(hadoop=hadoop_version()))
+    return [jar for jar in jars if not jar.name.startswith("commons-")]
 
 
 def fetched(

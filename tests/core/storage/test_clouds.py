@@ -1,25 +1,40 @@
-"""Storage on Azure and Google Cloud Storage: the contract, on services that speak their protocols."""
+"""Storage on Azure and Google Cloud Storage: the contract, on services that speak their protocols.
+
+The command line's clients are called here, and the connectors of queries, by a JVM that serves files.
+"""
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
+import maven_jars
 import pytest
+from minihdfs import write_configuration
 
 pytest.importorskip("pyarrow")
 
 from state_store.core.storage import open_storage
 from state_store.core.storage.contract import AnsweringStorage
+from state_store.core.storage.hadoop import HadoopStorage, StoreFiles
 from state_store.core.storage.objects import ArrowStorage, AzureStorage
-from state_store.errors import StorageError
+from state_store.errors import ConflictError, MissingError, StorageError
 from state_store.testing.storage import KilledWriters
 
-from .clouds import CloudService, azurite, fake_gcs
+from .clouds import ACCOUNT, CloudService, azurite, fake_gcs
+from .file_server import serving, writer
 from .test_arrow import ArrowRaw
 
 pytestmark = pytest.mark.tier("long")
+
+T = TypeVar("T")
+_LOOKS = 1000
+"""So often is a file that others replace looked for."""
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +119,141 @@ class TestGcs(ArrowRaw, KilledWriters):
         for ask in (lambda: storage.read("a"), lambda: storage.list_files("a"), lambda: storage.exists("a")):
             with pytest.raises(StorageError, match=r"nowhere/store/a.*make the bucket"):
                 ask()
+
+
+@dataclass(frozen=True)
+class Connector:
+    """A connector of Hadoop's in a JVM that serves the files below `root`."""
+
+    root: str
+    configuration: Path
+    jars: list[Path]
+    files: StoreFiles
+
+
+def _connected(root: str, jars: list[Path], service: CloudService, room: Path) -> Iterator[Connector]:
+    write_configuration(room / "core-site.xml", service.hadoop_properties)
+    with serving(f"{root}/", configuration=room, jars=jars) as files:
+        yield Connector(root, room, jars, files)
+
+
+@pytest.fixture(scope="module")
+def gcs_connector(gcs_service: CloudService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connector]:
+    room = tmp_path_factory.mktemp("hadoop")
+    yield from _connected("gs://bucket", maven_jars.gcs_jars(), gcs_service, room)
+
+
+@pytest.fixture(scope="module")
+def abfs_connector(
+    azure_service: CloudService, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Connector]:
+    root = f"abfs://bucket@{ACCOUNT}.dfs.core.windows.net"
+    yield from _connected(root, maven_jars.abfs_jars(), azure_service, tmp_path_factory.mktemp("hadoop"))
+
+
+class _WithGaps:
+    """A storage for callers who know that the connector's rename is no single step.
+
+    Without `overwrite` a writer that meets another one may get an error that is no conflict. With it the old
+    file goes before the new one has its name: a reader looks again.
+    """
+
+    def __init__(self, storage: HadoopStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def read(self, path: str) -> bytes:
+        return self._again(lambda: self._storage.read(path))
+
+    def download(self, path: str, local: Path) -> None:
+        self._again(lambda: self._storage.download(path, local))
+
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        self._as_conflict(lambda: self._storage.write(path, data, overwrite=overwrite))
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        self._as_conflict(lambda: self._storage.upload(local, path, overwrite=overwrite))
+
+    @staticmethod
+    def _again(read: Callable[[], T]) -> T:
+        for _ in range(_LOOKS):
+            with suppress(MissingError):
+                return read()
+        return read()
+
+    @staticmethod
+    def _as_conflict(write: Callable[[], None]) -> None:
+        try:
+            write()
+        except StorageError as error:
+            if re.search(r"Cannot overwrite an existing file|rename from \S+ to \S+ failed", error.message):
+                raise ConflictError(error.message) from error
+            raise
+
+
+class _ThroughConnector(KilledWriters):
+    """The contract through a connector; the bytes past the storage go through the command line's client."""
+
+    tells_directories = False
+    exclusive_create = False
+    losers_leave_files = True
+    big_bytes = 12 << 20
+    own_root: str
+    connector: Connector
+
+    def uri(self, storage: HadoopStorage) -> str:
+        return storage.location
+
+    def make_storage(self, tmp_path: Path) -> HadoopStorage:
+        name = f"{uuid.uuid4()}/store"
+        self.own = open_storage(f"{self.own_root}/{name}")
+        return HadoopStorage(f"{self.connector.root}/{name}", self.connector.files)
+
+    def writer(self, storage: HadoopStorage) -> list[str]:
+        of_process = {"configuration": self.connector.configuration, "jars": self.connector.jars}
+        return writer(storage.location, **of_process)
+
+    def test_one_of_concurrent_writers_wins(self, storage: HadoopStorage, tmp_path: Path) -> None:
+        super().test_one_of_concurrent_writers_wins(_WithGaps(storage), tmp_path)
+
+    def test_a_reader_sees_the_old_or_the_new_file_while_it_is_replaced(
+        self, storage: HadoopStorage, tmp_path: Path
+    ) -> None:
+        super().test_a_reader_sees_the_old_or_the_new_file_while_it_is_replaced(_WithGaps(storage), tmp_path)
+
+    def put_raw(self, storage: HadoopStorage, path: str, data: bytes) -> None:
+        self.own.write(path, data, overwrite=True)
+
+    def get_raw(self, storage: HadoopStorage, path: str) -> bytes | None:
+        try:
+            return self.own.read(path)
+        except MissingError:
+            return None
+
+
+@pytest.mark.spark
+class TestGcsConnector(_ThroughConnector):
+    own_root = "gs://anonymous@bucket"
+
+    @pytest.fixture(autouse=True)
+    def _service(
+        self, gcs_connector: Connector, gcs_service: CloudService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.connector = gcs_connector
+        for name, value in gcs_service.environment.items():
+            monkeypatch.setenv(name, value)
+
+
+@pytest.mark.spark
+class TestAbfsConnector(_ThroughConnector):
+    own_root = f"abfs://bucket@{ACCOUNT}.dfs.core.windows.net"
+
+    @pytest.fixture(autouse=True)
+    def _service(
+        self, abfs_connector: Connector, azure_service: CloudService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.connector = abfs_connector
+        for name, value in azure_service.environment.items():
+            monkeypatch.setenv(name, value)
