@@ -27,7 +27,7 @@ from benchmarks.environment import jvm
 
 BUCKET = "bucket"
 FILES, MEMORY = "filesystem-nio2", "transient-nio2"
-"""What keeps the objects: a temporary directory, or the service's memory."""
+"""Keepers of the objects: a temporary directory, and the memory of the service."""
 
 DELAYED_REQUESTS = "statestore.benchmark.DelayedRequests"
 """The class that delays the requests of a client."""

@@ -202,9 +202,8 @@ def test_queries_live_on_with_what_is_in_storage(
         capsys.readouterr()
         assert main(["checkpoints", own, "--json"]) == ExitCode.OK
         stores = json.loads(capsys.readouterr().out)["stores"]
-        assert {"delta", "merge"} <= {
-            kind for one in stores for line in one["checkpoints"] for kind in line["wrote"]
-        }
+        lines = [line for store in stores for line in store["checkpoints"]]
+        assert {"delta", "merge"} <= {kind for line in lines for kind in line["wrote"]}
         assert main(["full", own]) == ExitCode.OK
         assert lives.fulls(query) == {(5, 5)}
 
