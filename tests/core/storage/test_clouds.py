@@ -252,14 +252,20 @@ class TestGcsConnector(_ThroughConnector, KilledWriters):
 
 @pytest.mark.spark
 class TestAbfsConnector(_ThroughConnector):
-    """Without killed writers: between the two steps of a rename they leave no file (docs/storage.md)."""
+    """Without killed writers and readers beside writes, which do not hold there (docs/storage.md)."""
 
     own_root = f"abfs://bucket@{ACCOUNT}.dfs.core.windows.net"
 
     @pytest.fixture(autouse=True)
     def _service(
-        self, abfs_connector: Connector, azure_service: CloudService, monkeypatch: pytest.MonkeyPatch
+        self,
+        abfs_connector: Connector,
+        azure_service: CloudService,
+        monkeypatch: pytest.MonkeyPatch,
+        request: pytest.FixtureRequest,
     ) -> None:
+        if request.function.__name__ == _MEETINGS[1]:
+            pytest.skip("the connector replaces a file in two steps")
         self.connector = abfs_connector
         for name, value in azure_service.environment.items():
             monkeypatch.setenv(name, value)
