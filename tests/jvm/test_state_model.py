@@ -176,6 +176,10 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(class_path: str,
     assert "replaced files are read again" in walk(class_path, tmp_path, "agent.ReplacedFiles")
 
 
+def test_a_file_is_replaced_in_one_step_or_kept(class_path: str, tmp_path: Path) -> None:
+    assert "no file is removed before another one" in walk(class_path, tmp_path, "agent.KeptFiles")
+
+
 def test_files_are_opened_for_the_user_who_opened_the_store(class_path: str, tmp_path: Path) -> None:
     assert "for the user of the store, with renewed tokens" in walk(class_path, tmp_path, "agent.FileUsers")
 

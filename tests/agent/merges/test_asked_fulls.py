@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from waiting import awaited
 
 from agent.harness import InProcess, Job
 from state_store.core.deletion.lease import StoreContents
 from state_store.core.storage.local import LocalStorage
-from state_store.errors import MissingError
+from state_store.errors import MissingError, StorageError
 
 
 def rows(count: int) -> dict[bytes, bytes | None]:
@@ -59,6 +61,38 @@ def test_a_version_that_the_store_does_not_have_is_refused(
         job.commit(rows(10))
     with pytest.raises(MissingError, match="not among those that this executor has"):
         job.call("full", version=version, id=checkpoint_id, reason="asked")
+
+
+def test_a_snapshot_that_storage_keeps_is_left_and_a_later_version_made_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is on ABFS, whose rename would remove the snapshot first."""
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="100", minPauseBetweenMerges="0s")
+
+    def write(storage: LocalStorage, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        if overwrite and storage.exists(path):
+            raise StorageError(f"{path} exists: it is kept", file=path)
+        replace(storage, path, data, overwrite=overwrite)
+
+    replace = LocalStorage.write
+    monkeypatch.setattr(LocalStorage, "write", write)
+    for _ in range(3):
+        job.commit(rows(10))
+    job.merge("incremental")
+    kept = files_of(job)
+    assert job.call("full", version=3, reason="asked")["state"] == "queued"
+    first = awaited(lambda: of_fulls(job), "the full checkpoint ends")[0]
+    assert (first["event"], first["error"]["kind"]) == ("merge_failed", "storage")
+    assert files_of(job) == kept
+    for _ in range(2):  # the version before the newest one is certain
+        job.commit(rows(10))
+    last = awaited(lambda: [e for e in of_fulls(job) if e["event"] == "merged"], "another is made")[0]
+    assert (last["merged"]["base"]["version"], last["merged"]["reason"]) == (4, "asked")
+
+
+def of_fulls(job: Job) -> list[dict[str, Any]]:
+    """Return the events about the full checkpoint that was asked for."""
+    return [e for e in job.events(0) if "asked" in (e.get("reason"), e.get("merged", {}).get("reason"))]
 
 
 def test_it_waits_for_the_pause_between_merges(tmp_path: Path) -> None:

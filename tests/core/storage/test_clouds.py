@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import maven_jars
 import pytest
@@ -32,15 +32,13 @@ from .test_arrow import ArrowRaw
 
 pytestmark = pytest.mark.tier("long")
 
-T = TypeVar("T")
-_MEETINGS = (
-    "test_one_of_concurrent_writers_wins",
+_REPLACING = (
+    "test_write_does_not_replace_unless_asked",
+    "test_upload_does_not_replace_unless_asked",
     "test_a_reader_sees_the_old_or_the_new_file_while_it_is_replaced",
+    "test_nothing_temporary_is_left",
 )
-"""Tests in which writers meet others, or a reader."""
-
-_LOOKS = 1000
-"""So often is a file that others replace looked for."""
+"""Tests that replace a file."""
 
 
 @pytest.fixture(scope="module")
@@ -157,12 +155,8 @@ def abfs_connector(
     yield from _connected(root, maven_jars.abfs_jars(), azure_service, tmp_path_factory.mktemp("hadoop"))
 
 
-class _WithGaps:
-    """A storage for callers who know that the connector's rename is no single step.
-
-    Without `overwrite` a writer that meets another one may get an error that is no conflict. With it the old
-    file goes before the new one has its name: a reader looks again.
-    """
+class _WithConflicts:
+    """A storage whose writers expect errors that are no conflicts if they meet each other."""
 
     def __init__(self, storage: HadoopStorage) -> None:
         self._storage = storage
@@ -170,33 +164,23 @@ class _WithGaps:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    def read(self, path: str) -> bytes:
-        return self._again(lambda: self._storage.read(path))
+    def write(self, path: str, data: bytes) -> None:
+        with _as_conflict():
+            self._storage.write(path, data)
 
-    def download(self, path: str, local: Path) -> None:
-        self._again(lambda: self._storage.download(path, local))
+    def upload(self, local: Path, path: str) -> None:
+        with _as_conflict():
+            self._storage.upload(local, path)
 
-    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
-        self._as_conflict(lambda: self._storage.write(path, data, overwrite=overwrite))
 
-    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        self._as_conflict(lambda: self._storage.upload(local, path, overwrite=overwrite))
-
-    @staticmethod
-    def _again(read: Callable[[], T]) -> T:
-        for _ in range(_LOOKS):
-            with suppress(MissingError):
-                return read()
-        return read()
-
-    @staticmethod
-    def _as_conflict(write: Callable[[], None]) -> None:
-        try:
-            write()
-        except StorageError as error:
-            if re.search(r"Cannot overwrite an existing file|rename from \S+ to \S+ failed", error.message):
-                raise ConflictError(error.message) from error
-            raise
+@contextmanager
+def _as_conflict() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        if re.search(r"Cannot overwrite an existing file|rename from \S+ to \S+ failed", error.message):
+            raise ConflictError(error.message) from error
+        raise
 
 
 class _ThroughConnector(StorageConformance):
@@ -224,7 +208,8 @@ class _ThroughConnector(StorageConformance):
     @pytest.fixture
     def storage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         storage = self.make_storage(tmp_path)
-        yield _WithGaps(storage) if request.function.__name__ in _MEETINGS else storage
+        meets = request.function.__name__ == "test_one_of_concurrent_writers_wins"
+        yield _WithConflicts(storage) if meets else storage
         storage.close()
 
     def put_raw(self, storage: HadoopStorage, path: str, data: bytes) -> None:
@@ -252,7 +237,7 @@ class TestGcsConnector(_ThroughConnector, KilledWriters):
 
 @pytest.mark.spark
 class TestAbfsConnector(_ThroughConnector):
-    """Without killed writers and readers beside writes, which do not hold there (docs/storage.md)."""
+    """Without the tests that replace a file: on ABFS a file that is there is kept (docs/storage.md)."""
 
     own_root = f"abfs://bucket@{ACCOUNT}.dfs.core.windows.net"
 
@@ -264,8 +249,20 @@ class TestAbfsConnector(_ThroughConnector):
         monkeypatch: pytest.MonkeyPatch,
         request: pytest.FixtureRequest,
     ) -> None:
-        if request.function.__name__ == _MEETINGS[1]:
-            pytest.skip("the connector replaces a file in two steps")
+        if request.function.__name__ in _REPLACING:
+            pytest.skip("a file that is there is kept")
         self.connector = abfs_connector
         for name, value in azure_service.environment.items():
             monkeypatch.setenv(name, value)
+
+    def test_a_file_that_is_there_is_kept(self, storage: HadoopStorage, tmp_path: Path) -> None:
+        (tmp_path / "new").write_bytes(b"new")
+        storage.write("snapshot/a.zip", b"old")
+        for replace in (
+            lambda: storage.write("snapshot/a.zip", b"new", overwrite=True),
+            lambda: storage.upload(tmp_path / "new", "snapshot/a.zip", overwrite=True),
+        ):
+            with pytest.raises(StorageError, match=r"snapshot/a\.zip exists, .* it is kept"):
+                replace()
+        assert self.get_raw(storage, "snapshot/a.zip") == b"old"
+        assert self.names(storage, "snapshot") == ["a.zip"]

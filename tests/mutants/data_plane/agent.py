@@ -29,6 +29,13 @@ MUTANTS = [
         ("tests/jvm/test_state_model.py::test_files_are_opened_for_the_user_who_opened_the_store",),
     ),
     Mutant(
+        "a file is removed before the one that replaces it has its name",
+        f"{ROOT}/agent/FileCalls.scala",
+        "overwrite && removesBeforeItRenames &&",
+        "false &&",
+        ("tests/jvm/test_state_model.py::test_a_file_is_replaced_in_one_step_or_kept",),
+    ),
+    Mutant(
         "an error that is not an exception ends the event thread",
         f"{ROOT}/agent/Agent.scala",
         "      case e: Throwable =>\n        logQuietly(",

@@ -19,6 +19,7 @@ object FileServer {
     val threads = (1 to connections.toInt).map(_ => new Thread(() => serve(socket, token, files)))
     threads.foreach(_.start())
     threads.foreach(_.join())
+    sys.exit() // ABFS leaves threads that nobody ends
   }
 
   private def serve(socket: String, token: String, files: FileCalls): Unit = {

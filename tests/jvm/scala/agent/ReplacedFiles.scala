@@ -32,7 +32,7 @@ object ReplacedFiles {
         Json.obj("fs" -> "spans", "path" -> path,
           "spans" -> Json.array(Seq(
             Json.obj("path" -> path, "to" -> local.toString, "pieces" -> Json.array(Seq(0, content.length)))))))
-      for (message <- Seq("Blocklist for /a has changed!", "Status Code: 412; Precondition Failed"); header <- asked) {
+      for (message <- ReplacedFiles.Replaced; header <- asked) {
         Files.write(local, new Array[Byte](0))
         ReplacedFiles.message = message
         ReplacedFiles.failing.set(2)
@@ -47,6 +47,11 @@ object ReplacedFiles {
       println("replaced files are read again")
     } finally TestFiles.delete(directory)
   }
+
+  /** Messages of storages about a file that was replaced: HDFS, S3, Google Cloud Storage. */
+  private val Replaced = Seq("Blocklist for /a has changed!", "Status Code: 412; Precondition Failed",
+    "Item not found: 'gs://b/a'. Note, it is possible that the live version is still available but the requested " +
+      "generation is deleted.")
 
   @volatile private var message = ""
   private val failing = new AtomicInteger

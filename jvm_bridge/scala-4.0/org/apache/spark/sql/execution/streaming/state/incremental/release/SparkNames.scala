@@ -18,6 +18,7 @@ object SparkNames {
   type BaseStreamingDeduplicateExec = streaming.BaseStreamingDeduplicateExec
   type CheckpointFileManager = streaming.CheckpointFileManager
   val CheckpointFileManager: streaming.CheckpointFileManager.type = streaming.CheckpointFileManager
+  type FileContextBasedCheckpointFileManager = streaming.FileContextBasedCheckpointFileManager
   type FileSystemBasedCheckpointFileManager = streaming.FileSystemBasedCheckpointFileManager
   type FlatMapGroupsWithStateExec = streaming.FlatMapGroupsWithStateExec
   val OffsetSeqMetadata: streaming.OffsetSeqMetadata.type = streaming.OffsetSeqMetadata

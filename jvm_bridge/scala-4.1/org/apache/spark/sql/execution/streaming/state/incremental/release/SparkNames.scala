@@ -17,6 +17,7 @@ object SparkNames {
   type BaseStreamingDeduplicateExec = stateful.BaseStreamingDeduplicateExec
   type CheckpointFileManager = checkpointing.CheckpointFileManager
   val CheckpointFileManager: checkpointing.CheckpointFileManager.type = checkpointing.CheckpointFileManager
+  type FileContextBasedCheckpointFileManager = checkpointing.FileContextBasedCheckpointFileManager
   type FileSystemBasedCheckpointFileManager = checkpointing.FileSystemBasedCheckpointFileManager
   type FlatMapGroupsWithStateExec = stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
   val OffsetSeqMetadata: checkpointing.OffsetSeqMetadata.type = checkpointing.OffsetSeqMetadata

@@ -20,8 +20,8 @@ import scala.util.control.NonFatal
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{
-  CommonPathCapabilities, FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, FSDataOutputStream,
-  Path, StreamCapabilities
+  AbstractFileSystem, CommonPathCapabilities, FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream,
+  FSDataOutputStream, Path, StreamCapabilities
 }
 import org.apache.hadoop.security.UserGroupInformation
 import org.apache.hadoop.util.functional.FutureIO
@@ -30,7 +30,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json.Fields
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
-  CheckpointFileManager, FileSystemBasedCheckpointFileManager
+  CheckpointFileManager, FileContextBasedCheckpointFileManager, FileSystemBasedCheckpointFileManager
 }
 import org.apache.spark.util.ThreadUtils
 
@@ -230,9 +230,13 @@ private object FileCalls {
    */
   final case class Span(path: Path, to: String, pieces: Seq[(Long, Long)])
 
-  /** Returns true if a read failed because the file was replaced; HDFS has only these words for it. */
+  /**
+   * Returns true if a read failed because the file was replaced. HDFS and Google Cloud Storage have only these words for
+   * it; the latter says the same of a file that is not there.
+   */
   private def isReplaced(e: IOException): Boolean =
-    NewFiles.isRefusal(e) || String.valueOf(e.getMessage).matches("Blocklist for .* has changed!")
+    NewFiles.isRefusal(e) || String.valueOf(e.getMessage).matches(
+      "Blocklist for .* has changed!|(?s)Item not found: .* the requested generation is deleted.*")
 
   private val CopiedAtOnceBytes = 256 << 10
   private val MaxReads = 6
@@ -668,7 +672,8 @@ private[agent] object RangeReads {
  *
  * If a stream can be aborted (S3A), a file is written under its own name: it appears when the stream is closed, and a
  * rename would copy it. If the store can also create a file on condition that the name is free, one of several writers
- * wins. On other storage Spark's manager makes the files, as it makes Spark's own checkpoint files.
+ * wins. On other storage Spark's manager makes the files, as it makes Spark's own checkpoint files; where its rename would
+ * take an older file away first, an older file is kept, or replaced by an upload.
  *
  * @param root a path on the storage of all files
  */
@@ -689,6 +694,7 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
    */
   def create(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit =
     if (isObjectStore) put(path, overwrite)(fill)
+    else if (overwrite && removesBeforeItRenames && manager.exists(path)) replace(path)(fill)
     else {
       if (!overwrite && manager.exists(path)) throw NewFiles.existsAlready(path, null)
       val before = if (overwrite && mayKeepTheOld) identity(path) else None
@@ -698,6 +704,27 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
         throw new IOException(s"$path was not replaced: the rename of its file system does not, and " +
           "spark.sql.streaming.checkpointFileManagerClass, FileSystemBasedCheckpointFileManager, takes that for done")
       }
+    }
+
+  /**
+   * True for a connector whose rename replaces a file by removing it first: readers find none for a moment, and a kill at
+   * that moment loses both. Hadoop does so wherever a connector says nothing else.
+   */
+  private lazy val removesBeforeItRenames: Boolean = manager.isInstanceOf[FileContextBasedCheckpointFileManager] && {
+    val connector = hadoopConf.getClass(s"fs.AbstractFileSystem.${fileSystem.getUri.getScheme}.impl", null)
+    connector != null && connector
+      .getMethod("renameInternal", classOf[Path], classOf[Path], classOf[Boolean])
+      .getDeclaringClass == classOf[AbstractFileSystem]
+  }
+
+  /** Replaces a file without a rename: on Google Cloud Storage an upload does so, when it is completed. */
+  private def replace(path: Path)(fill: OutputStream => Unit): Unit =
+    if (fileSystem.getUri.getScheme == "gs") put(path, overwrite = true)(fill)
+    else {
+      throw new IOException(
+        s"$path exists, and a rename of this file system would remove it before the new file has its " +
+          "name: it is kept. A full checkpoint of a later version has another name; `state-store full` replaces " +
+          "a snapshot in one step")
     }
 
   /** Returns true for a manager that reports success if its rename leaves an older file in place. */
