@@ -31,8 +31,8 @@ MUTANTS = [
     Mutant(
         "a file is removed before the one that replaces it has its name",
         f"{ROOT}/agent/FileCalls.scala",
-        "overwrite && removesBeforeItRenames &&",
-        "false &&",
+        "overwrite && !removesBeforeItRenames\n",
+        "overwrite\n",
         ("tests/jvm/test_state_model.py::test_a_file_is_replaced_in_one_step_or_kept",),
     ),
     Mutant(

@@ -693,12 +693,13 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
    * @throws java.io.IOException if the file cannot be written or replaced
    */
   def create(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit =
-    if (isObjectStore) put(path, overwrite)(fill)
-    else if (overwrite && removesBeforeItRenames && manager.exists(path)) replace(path)(fill)
+    if (isObjectStore || overwrite && isReplacedByUploads) put(path, overwrite)(fill)
     else {
-      if (!overwrite && manager.exists(path)) throw NewFiles.existsAlready(path, null)
-      val before = if (overwrite && mayKeepTheOld) identity(path) else None
-      val out = manager.createAtomic(path, overwrite)
+      val replaces = overwrite && !removesBeforeItRenames
+      if (!replaces && manager.exists(path))
+        throw (if (overwrite) NewFiles.isKept(path) else NewFiles.existsAlready(path, null))
+      val before = if (replaces && mayKeepTheOld) identity(path) else None
+      val out = manager.createAtomic(path, replaces)
       NewFiles.finish(out, () => out.cancel())(fill)
       if (before.isDefined && identity(path) == before) {
         throw new IOException(s"$path was not replaced: the rename of its file system does not, and " +
@@ -717,15 +718,8 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
       .getDeclaringClass == classOf[AbstractFileSystem]
   }
 
-  /** Replaces a file without a rename: on Google Cloud Storage an upload does so, when it is completed. */
-  private def replace(path: Path)(fill: OutputStream => Unit): Unit =
-    if (fileSystem.getUri.getScheme == "gs") put(path, overwrite = true)(fill)
-    else {
-      throw new IOException(
-        s"$path exists, and a rename of this file system would remove it before the new file has its " +
-          "name: it is kept. A full checkpoint of a later version has another name; `state-store full` replaces " +
-          "a snapshot in one step")
-    }
+  /** True for Google Cloud Storage: a rename would remove a file first, but an upload takes its place when it is completed. */
+  private lazy val isReplacedByUploads: Boolean = fileSystem.getUri.getScheme == "gs" && removesBeforeItRenames
 
   /** Returns true for a manager that reports success if its rename leaves an older file in place. */
   private def mayKeepTheOld: Boolean = manager.isInstanceOf[FileSystemBasedCheckpointFileManager]
@@ -774,6 +768,11 @@ private[incremental] object NewFiles {
         catch { case other: Throwable => e.addSuppressed(other) }
         throw e
     }
+
+  /** Returns the error of a file that cannot be replaced in one step. */
+  def isKept(path: Path): IOException = new IOException(
+    s"$path exists, and a rename of this file system would remove it before the new file has its name: it is kept. A full " +
+      "checkpoint of a later version has another name; `state-store full` replaces a snapshot in one step")
 
   def existsAlready(path: Path, cause: Throwable): FileAlreadyExistsException = {
     val e = new FileAlreadyExistsException(s"$path exists")
