@@ -132,7 +132,7 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer() -> Iterator[Any]:
-    """Print the stacks of the JVMs' threads if a test takes too long, before it alone fails."""
+    """Print the stacks of the JVMs' threads if a test takes too long, and leave its call, before it fails."""
     was_set = yield
     fail = signal.getsignal(signal.SIGALRM)
 
@@ -149,8 +149,8 @@ def pytest_timeout_set_timer() -> Iterator[Any]:
 
 def _leave_call() -> None:
     """Close this thread's connection to Spark's JVM: the next call would take the answer of the last one."""
-    pyspark = sys.modules.get("pyspark")
-    gateway = pyspark.SparkContext._gateway if pyspark else None
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    gateway = context._gateway if context else None
     connection = gateway._gateway_client.get_thread_connection() if gateway else None
     if connection:
         connection.close()

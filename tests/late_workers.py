@@ -32,7 +32,7 @@ def was_late(error: object) -> bool:
 def run(
     start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], None] | None = None
 ) -> StreamingQuery:
-    """Start the query and wait for its end, or by `wait`. Raises the query's error."""
+    """Start the query and wait for its end, or until `wait` returns. Raises the query's error."""
     (query,) = run_all([start], wait)
     return query
 

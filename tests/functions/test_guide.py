@@ -59,7 +59,11 @@ def test_the_first_examples_run(spark):
             if not query.isActive:
                 query.awaitTermination()  # raises its error
 
-        late_workers.run(writer.start, has_rows).stop()
+        try:
+            late_workers.run(writer.start, has_rows)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
         assert {row.user for row in rows} <= {"u0", "u1", "u2"}
         assert rows and all(row.n >= 1 for row in rows)
 

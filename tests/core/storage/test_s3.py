@@ -12,6 +12,7 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import maven_jars
 import minis3
@@ -59,14 +60,11 @@ def first(count: int, fault: Fault, method: str = "", part: str = "") -> Schedul
     return schedule
 
 
-class _OnS3(StorageConformance):
-    big_bytes = 12 << 20  # in more than one part
+class S3Raw:
+    """The bytes of objects below a prefix, past the storage."""
 
-    @pytest.fixture(autouse=True)
-    def _server(self, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in s3_server.environment.items():
-            monkeypatch.setenv(name, value)
-        self.server, self.s3, self.prefix = s3_server, s3_server.client(), f"stores/{uuid.uuid4()}"
+    s3: Any
+    prefix: str
 
     def put_raw(self, storage: Storage, path: str, data: bytes) -> None:
         self.s3.put_object(Bucket="bucket", Key=f"{self.prefix}/{path}", Body=data)
@@ -76,6 +74,16 @@ class _OnS3(StorageConformance):
             return self.s3.get_object(Bucket="bucket", Key=f"{self.prefix}/{path}")["Body"].read()
         except self.s3.exceptions.NoSuchKey:
             return None
+
+
+class _OnS3(S3Raw, StorageConformance):
+    big_bytes = 12 << 20  # in more than one part
+
+    @pytest.fixture(autouse=True)
+    def _server(self, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in s3_server.environment.items():
+            monkeypatch.setenv(name, value)
+        self.server, self.s3, self.prefix = s3_server, s3_server.client(), f"stores/{uuid.uuid4()}"
 
     def test_no_order_of_listings_is_assumed(self, storage: Storage) -> None:
         for name in ("c", "a", "b"):

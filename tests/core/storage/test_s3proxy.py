@@ -32,6 +32,7 @@ from state_store.errors import StorageError
 from state_store.testing.storage import KilledWriters
 
 from .file_server import serving, writer
+from .test_s3 import S3Raw
 from .witness import Witness
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("long")]
@@ -69,7 +70,7 @@ def _half_an_upload(service: S3Server, key: str) -> Iterator[None]:
         yield
 
 
-class _OnS3Proxy(KilledWriters):
+class _OnS3Proxy(S3Raw, KilledWriters):
     big_bytes = 12 << 20  # in more than one part
     unfinished = _UPLOADS
 
@@ -81,15 +82,6 @@ class _OnS3Proxy(KilledWriters):
 
     def uri(self, storage: Storage) -> str:
         return storage.location
-
-    def put_raw(self, storage: Storage, path: str, data: bytes) -> None:
-        self.s3.put_object(Bucket="bucket", Key=f"{self.prefix}/{path}", Body=data)
-
-    def get_raw(self, storage: Storage, path: str) -> bytes | None:
-        try:
-            return self.s3.get_object(Bucket="bucket", Key=f"{self.prefix}/{path}")["Body"].read()
-        except self.s3.exceptions.NoSuchKey:
-            return None
 
     def test_a_store_lives_beside_uploads_that_never_end(
         self, storage: Storage, s3_proxy: S3Server, tmp_path: Path
