@@ -138,7 +138,7 @@ MUTANTS = [
         "memory of blocks that were read ahead is not given back",
         f"{ROOT}/base/RowsAhead.scala",
         "    override def close(): Unit = memory.release(takenForBlocks)\n",
-        "",
+        "    override def close(): Unit = ()\n",
         SPARSE,
     ),
     Mutant(

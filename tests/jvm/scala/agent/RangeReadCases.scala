@@ -32,6 +32,7 @@ object RangeReadCases {
       test.closesStreamsWhoseClientFails()
       test.reportsFailures()
       giveWay()
+      giveWayToLookAheads()
       measureSpeed()
       reuseThreads()
       println("ranges are read")
@@ -42,23 +43,57 @@ object RangeReadCases {
   private def giveWay(): Unit = {
     val transfers = new BulkTransfers
     val waits = new AtomicReference[(Long, Long)]
-    val download = new Thread(() => {
-      def waited: Long = ManagementFactory.getThreadMXBean.getThreadInfo(Thread.currentThread.getId).getWaitedCount
-      val before = waited
-      transfers.download { bulk =>
-        val first = waited
-        for (_ <- 1 to 3) bulk.copied(256 << 10)
-        waits.set((first - before, waited - first))
-      }
-    })
-    download.setDaemon(true)
     BulkTransfers.givingWay {
-      download.start()
+      val download = started {
+        val before = waited
+        transfers.download { bulk =>
+          val first = waited
+          for (_ <- 1 to 3) bulk.copied(256 << 10)
+          waits.set((first - before, waited - first))
+        }
+      }
       download.join(60000)
     }
     val found = Option(waits.get)
     expect(found.exists { case (first, later) => first > 0 && later == 0 }, s"at first and later it waited: $found")
   }
+
+  /** Downloads wait for a look-ahead longer than a second, but all of them together only as long as they may. */
+  private def giveWayToLookAheads(): Unit = {
+    val waits = new AtomicReference(Seq.empty[Long])
+    def twice(transfers: BulkTransfers): Thread = started {
+      waits.set(for (_ <- 1 to 2) yield transfers.download { bulk =>
+        bulk.copied(256 << 10)
+        waited
+      })
+    }
+    val waiting = BulkTransfers.givingWayAhead {
+      val downloads = twice(new BulkTransfers)
+      downloads.join(3000)
+      expect(downloads.isAlive, "downloads went on before the look-ahead had ended")
+      downloads
+    }
+    waiting.join(60000)
+    expect(!waiting.isAlive, "downloads did not go on after the look-ahead")
+    BulkTransfers.givingWayAhead {
+      val downloads = twice(new BulkTransfers(maxAheadNanos = 100000000))
+      downloads.join(60000)
+      expect(!downloads.isAlive, "a look-ahead without an end stops all downloads")
+    }
+    val Seq(first, both) = waits.get
+    expect(both - first < first, s"the second download, too, gave way to the look-ahead: $first waits, then $both")
+  }
+
+  private def started(body: => Unit): Thread = {
+    val thread = new Thread(() => body)
+    thread.setDaemon(true)
+    thread.start()
+    thread
+  }
+
+  /** Returns how often this thread has waited. */
+  private def waited: Long =
+    ManagementFactory.getThreadMXBean.getThreadInfo(Thread.currentThread.getId).getWaitedCount
 
   /** The threads that are there take work before others are started, so that those without work end. */
   private def reuseThreads(): Unit = {

@@ -415,8 +415,10 @@ private[agent] object FileServer extends Logging {
 /**
  * Downloads of one store in the background, which give way to requests that a batch of any store of this JVM waits for.
  * Any number of threads.
+ *
+ * @param maxAheadNanos the time for which all of them together give way to look-aheads, until no more come for a while
  */
-private[agent] final class BulkTransfers {
+private[agent] final class BulkTransfers(maxAheadNanos: Long = BulkTransfers.defaultAheadNanos) {
   import BulkTransfers._
 
   private var running = 0
@@ -424,13 +426,17 @@ private[agent] final class BulkTransfers {
   private var lastNanos = 0L
   private var bytes = 0L
 
+  /** The time that look-aheads had taken in this JVM when these downloads began; less than 0 if none has. */
+  @volatile private var aheadBefore = -1L
+
   /** Runs a download, which notes what it copies. */
   def download[A](body: Download => A): A = {
-    val download = new Download
-    download.giveWay()
     begin(downloadNanos())
-    try body(download)
-    finally end(downloadNanos())
+    try {
+      val download = new Download
+      download.giveWay()
+      body(download)
+    } finally end(downloadNanos())
   }
 
   /** A download in the background, of one file or of a part of it. One thread. */
@@ -441,17 +447,18 @@ private[agent] final class BulkTransfers {
     private var isBeside = false
 
     def giveWay(): Unit = BulkTransfers.synchronized {
-      while (urgent > 0 && leftNanos > 0) {
+      while (leftForAheadNanos > 0) BulkTransfers.wait(leftForAheadNanos / nanosOfMilli + 1)
+      while (urgent.isAny && leftNanos > 0) {
         val begunNanos = System.nanoTime
         BulkTransfers.wait(leftNanos / nanosOfMilli + 1)
         leftNanos -= System.nanoTime - begunNanos
       }
-      isBeside = urgent > 0
+      isBeside = urgent.isAny
     }
 
     /**
      * Notes that some bytes have come. Then waits while there are requests to give way to, but for a second in all in a
-     * download: downloads go on, however many batches there are.
+     * download, and to look-aheads for half a minute in all of them: downloads go on, however many batches there are.
      */
     def copied(bytes: Long): Unit = {
       noteCopied(if (isBeside) 0 else bytes) // the clock of downloads stood still
@@ -459,8 +466,12 @@ private[agent] final class BulkTransfers {
     }
   }
 
+  private def leftForAheadNanos: Long = if (ahead.isAny) maxAheadNanos - (ahead.nanos - aheadBefore) else 0
+
   private def begin(now: Long): Unit = synchronized {
-    if (bytes == 0 || running == 0 && now - lastNanos > maxPauseNanos) {
+    val isFirst = aheadBefore < 0 || running == 0 && now - lastNanos > maxPauseNanos
+    if (isFirst) aheadBefore = BulkTransfers.synchronized(ahead.nanos)
+    if (isFirst || bytes == 0) {
       startedNanos = now
       bytes = 0
     }
@@ -501,6 +512,12 @@ private[agent] object BulkTransfers {
   /** Time for which a download gives way. */
   private val maxWaitNanos = SECONDS.toNanos(1)
 
+  /**
+   * Time for which the downloads of a store give way to look-aheads besides. These take seconds, and end by themselves if
+   * the files are there sooner. Each download is small, so if it waited for a second only, many would run beside them.
+   */
+  private val defaultAheadNanos = SECONDS.toNanos(30)
+
   /** Time without a download after which no more is expected: a limit of their speed makes shorter pauses. */
   private val maxPauseNanos = SECONDS.toNanos(3)
 
@@ -508,34 +525,46 @@ private[agent] object BulkTransfers {
   private val minNanos = MILLISECONDS.toNanos(100)
   private val minBytes = 1L << 20
 
-  private var urgent = 0
-  private var urgentSinceNanos = 0L
-  private var urgentNanos = 0L
+  /** Requests of a kind, and the time in which there were any. Its callers hold the lock of this object. */
+  private final class Requests {
+    private var count = 0
+    private var sinceNanos = 0L
+    private var endedNanos = 0L
 
-  /** Makes requests that a batch waits for. */
-  def givingWay[A](body: => A): A = {
-    begin()
-    try body
-    finally end()
-  }
+    def isAny: Boolean = count > 0
 
-  private def begin(): Unit = synchronized {
-    if (urgent == 0) urgentSinceNanos = System.nanoTime
-    urgent += 1
-  }
+    def nanos: Long = endedNanos + (if (isAny) System.nanoTime - sinceNanos else 0)
 
-  private def end(): Unit = synchronized {
-    urgent -= 1
-    if (urgent == 0) {
-      urgentNanos += System.nanoTime - urgentSinceNanos
-      notifyAll()
+    def begin(): Unit = {
+      if (count == 0) sinceNanos = System.nanoTime
+      count += 1
+    }
+
+    def end(): Unit = {
+      if (count == 1) endedNanos = nanos
+      count -= 1
+      if (count == 0) BulkTransfers.notifyAll()
     }
   }
 
-  /** Returns a time that stands still while downloads give way. */
-  private def downloadNanos(): Long = synchronized {
-    (if (urgent > 0) urgentSinceNanos else System.nanoTime) - urgentNanos
+  /** Those that a batch waits for, and those among them that read ahead what it will ask for. */
+  private val urgent = new Requests
+  private val ahead = new Requests
+
+  /** Makes requests that a batch waits for. */
+  def givingWay[A](body: => A): A = among(urgent)(body)
+
+  /** Makes requests of a look-ahead, to which downloads give way for longer. */
+  def givingWayAhead[A](body: => A): A = among(urgent)(among(ahead)(body))
+
+  private def among[A](requests: Requests)(body: => A): A = {
+    synchronized(requests.begin())
+    try body
+    finally synchronized(requests.end())
   }
+
+  /** Returns a time that stands still while downloads give way. */
+  private def downloadNanos(): Long = synchronized(System.nanoTime - urgent.nanos)
 }
 
 /**
@@ -622,8 +651,8 @@ private[incremental] final class RangeReads private[agent] (files: FileCalls) ex
   /** Bytes of whole files that come in a second while nothing is read ahead; None if that is not known. */
   def bulkBytesPerSecond: Option[Long] = files.bulkBytesPerSecond
 
-  /** Has downloads in the background give way to the body. */
-  def first[A](body: => A): A = BulkTransfers.givingWay(body)
+  /** Has downloads in the background give way to the body, which reads ahead. */
+  def readingAhead[A](body: => A): A = BulkTransfers.givingWayAhead(body)
 
   /** Closes the files. May be called repeatedly. */
   def close(): Unit = {

@@ -75,7 +75,7 @@ private[incremental] trait StoredRanges extends AutoCloseable {
   def bulkBytesPerSecond: Option[Long] = None
 
   /** Has the files that come to the disk in the background give way to the body. */
-  def first[A](body: => A): A = body
+  def readingAhead[A](body: => A): A = body
 
   override def close(): Unit = ()
 

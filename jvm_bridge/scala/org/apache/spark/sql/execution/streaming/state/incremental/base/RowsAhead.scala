@@ -134,7 +134,7 @@ private[base] final class RowsAhead(
   /** Reads rows of files that come whole in the background, of which only the missing blocks are fetched. */
   private def readBeforeFiles(unread: Array[Array[Byte]]): Int = {
     val census = censusOf(unread)
-    if (census.isSooner(stored.bulkBytesPerSecond)) stored.first(readRounds(unread, census))
+    if (census.isSooner(stored.bulkBytesPerSecond)) stored.readingAhead(readRounds(unread, census))
     census.fetched
   }
 

@@ -103,7 +103,7 @@ private[local] final class StoreBases(
           bytes
         }
         override def bulkBytesPerSecond: Option[Long] = reads.bulkBytesPerSecond
-        override def first[A](body: => A): A = reads.first(body)
+        override def readingAhead[A](body: => A): A = reads.readingAhead(body)
         override def close(): Unit = reads.close()
       }
     }
