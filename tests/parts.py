@@ -208,13 +208,14 @@ def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, s
         yield from ((part, "every") for part in PARTS)
         return
     if tier == "more":  # the longest first, so that both cores have work until the end
-        simulation, agent, work, spark, *shorter = PARTS
+        simulation, agent, work, spark, data, core, functions, commands, jvm, storage = PARTS
         yield from ((part, "more") for part in (simulation, spark))
         yield from ((suites_on(minor), "more") for minor in sparks[:1])
+        yield jvm, "more"
         yield from ((part, "every") for part in OWN)
         yield from ((part, "more") for part in PROGRAMS)
         yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in sparks)
-        yield from ((part, "more") for part in (agent, work, *shorter))
+        yield from ((part, "more") for part in (agent, work, data, core, functions, commands, storage))
         return
     yield from ((part, "long") for part in (*PARTS, *OWN))
     for minor in sparks:
