@@ -547,7 +547,7 @@ private[agent] object BulkTransfers {
     }
   }
 
-  /** Those that a batch waits for, and those among them that read ahead what it will ask for. */
+  /** Requests that a batch waits for, and those among them that read ahead what it will ask for. */
   private val urgent = new Requests
   private val ahead = new Requests
 
