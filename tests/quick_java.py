@@ -31,8 +31,14 @@ from state_store.session import releases
 from state_store.session.jar import OPENED
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""With one compiler the JVM reserves only 48 MB for code, which sessions of many queries fill."""
+QUICK_START = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m "
+    "-Xlog:disable -Xlog:all=warning,cds=off,cds+dynamic=off,class+path=off:stderr"
+)
+"""With one compiler the JVM reserves only 48 MB for code, which sessions of many queries fill.
+
+It would write its warnings among the answers of the program, on the standard output.
+"""
 _STREAMING = "org.apache.spark.sql.execution.streaming."
 CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else _STREAMING + "checkpointing."
 CHECKPOINT_FILES = {
@@ -54,7 +60,6 @@ Program = Callable[[Path, list[str]], tuple[list[str], str]]
 """Returns the command that an archive is made of, and its input, for a directory and Java options."""
 
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
-_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _WARM_UP = """
 import sys
 from pyspark.sql import SparkSession
@@ -145,7 +150,7 @@ def _archive_options(name: str, classes: object, program: Program, variables: Ma
         maker.join(MAX_WAIT_S)
     if errors:
         raise errors[0]
-    return [f"-XX:SharedArchiveFile={archive}", *_QUIET.split()] if archive.exists() else []
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def _archive(archive: Path, program: Program, variables: Mapping[str, str]) -> None:
@@ -153,7 +158,7 @@ def _archive(archive: Path, program: Program, variables: Mapping[str, str]) -> N
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as room:
         fresh = Path(room) / archive.name
-        options = [*QUICK_START.split(), f"-XX:ArchiveClassesAtExit={fresh}", *_QUIET.split()]
+        options = [*QUICK_START.split(), f"-XX:ArchiveClassesAtExit={fresh}"]
         command, asked = program(Path(room), options)
         clean = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
         done = subprocess.run(

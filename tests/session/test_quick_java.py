@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shlex
+import subprocess
 import threading
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def test_the_archive_of_the_probes_is_one_option(cache: Path, monkeypatch: pytes
     archive = Path(option_of(quick_java.probe_options.__wrapped__(), "-XX:SharedArchiveFile"))
     assert archive.is_file()
     assert [path.is_relative_to(cache) for path in (archive, *made)] == [True, True]
+
+
+def test_the_answers_of_a_program_have_no_warnings_of_the_jvm_among_them() -> None:
+    unknown_tags = "-Xlog:gc+cds=info:stderr"
+    command = ["java", *quick_java.QUICK_START.split(), unknown_tags, "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "No tag set matches" in done.stderr
+    assert done.stdout == ""
 
 
 def test_nobody_waits_for_long_for_an_archive(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
