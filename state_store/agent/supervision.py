@@ -32,8 +32,6 @@ from state_store.errors import BusyError, InternalError, LocalDiskError, StateSt
 _logger = logging.getLogger("state_store.agent")
 _logger.addHandler(logging.NullHandler())
 
-NICENESS = 10
-
 FAILURES = (Exception, KeyboardInterrupt)
 """Errors after which a thread goes on. Others end the process, or come from a test that ends it."""
 
@@ -223,16 +221,6 @@ def end_safely(job: Job, failure: BaseException | None) -> float:
                 raise
             failure = failure or error
     raise AssertionError("unreachable")
-
-
-def lower_priority() -> None:
-    """Lower the priority of this thread, until it ends, so that the tasks of the executor go first.
-
-    Threads that it makes later, RocksDB's included, get the lower priority, too. A process needs a privilege
-    to raise it again.
-    """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 # ---- errors as the JVM is told them ---------------------------------------------------------------------

@@ -33,6 +33,8 @@ Lock = contextlib.AbstractContextManager[Any]
 FIRST_ANSWER_S = 60.0
 """Seconds in which a service has to answer the first request."""
 
+_NICENESS = 10
+
 _AGAIN_S = 0.1
 """Seconds after which a call that goes on is interrupted again: it may not have begun to compute before."""
 
@@ -124,6 +126,14 @@ class Runtime(ABC):
             MemoryError: Memory does not suffice for a thread.
         """
 
+    @abstractmethod
+    def lower_priority(self) -> None:
+        """Lower the priority of this thread, until it ends, so that the tasks of the executor go first.
+
+        Threads that it makes later, RocksDB's included, get the lower priority, too. A process needs a
+        privilege to raise it again.
+        """
+
     def unique(self, count: int = 8) -> str:
         """Return `count` random bytes in hexadecimal, for names that nobody else takes."""
         return self.random_bytes(count).hex()
@@ -174,6 +184,10 @@ class SystemRuntime(Runtime):
         thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
         thread.start()
         return thread
+
+    def lower_priority(self) -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 @lru_cache(maxsize=1)

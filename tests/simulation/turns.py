@@ -347,3 +347,6 @@ class SimulatedRuntime(Runtime):
 
     def start(self, work: Callable[[], object], *, name: str) -> Thread:
         return self._scheduler.start(self._process, name, work)
+
+    def lower_priority(self) -> None:
+        """Leave the priority as it is: all threads are one of the machine, which could not raise it again."""

@@ -31,7 +31,6 @@ from state_store.agent.supervision import (
     Job,
     WorkerThreads,
     as_state_store_error,
-    lower_priority,
 )
 from state_store.core.files.sparse import PAGE_BYTES
 from state_store.core.files.transfer import PART_BYTES, difference, fetch_part, parts_of
@@ -376,7 +375,7 @@ class Prefetch:
         """Verify a file and keep it. Returns False if nobody needs it any more."""
         if self._is_gone():
             return False
-        lower_priority()
+        self._context.runtime.lower_priority()
         try:
             wrong = difference(file.spec.wanted(self._directory))
         except FileNotFoundError:

@@ -50,7 +50,6 @@ from state_store.agent.supervision import (
     WorkerThreads,
     as_state_store_error,
     end_safely,
-    lower_priority,
 )
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import VersionId
@@ -467,6 +466,7 @@ class MergeJob(BackgroundJob):
             lambda failure: scheduler._release(self, failure),
             lambda failure: scheduler._report(self, failure),
         )
+        self._runtime = scheduler._runtime
         self.entry = entry
         self.request = request
         self.deadline = deadline
@@ -478,7 +478,7 @@ class MergeJob(BackgroundJob):
     def run(self) -> None:
         """Make the merge: in a worker thread as other jobs, and for somebody who waits at once."""
         if self.runs_in_worker:
-            lower_priority()
+            self._runtime.lower_priority()
             super().run()
         else:
             self._work()
@@ -799,7 +799,7 @@ class MergeScheduler:
         """Return the job of a work that is called `subject` in the log; `after` follows it, failed or not."""
 
         def begin() -> None:
-            lower_priority()
+            self._runtime.lower_priority()
             work()
 
         def report(failure: BaseException | None) -> None:

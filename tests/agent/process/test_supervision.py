@@ -24,13 +24,13 @@ from state_store.agent.lazy import local_file, prefetch
 from state_store.agent.lazy.local_file import LocalFile
 from state_store.agent.lazy.prefetch import Prefetch, PrefetchThreads
 from state_store.agent.lazy.remote_bases import RemoteBases
-from state_store.agent.merges import scheduler
 from state_store.agent.merges.merging import EventLog
 from state_store.agent.merges.scheduler import MergeQueue, MergeScheduler
 from state_store.agent.open_store import StoreHead
 from state_store.agent.supervision import WorkerThreads, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse
+from state_store.core.runtime import SystemRuntime
 from state_store.errors import StorageError
 
 PATIENCE_S = 20.0
@@ -52,7 +52,7 @@ MERGE_STEPS: list[tuple[Any, str]] = [
     (MergeScheduler, "_release"),
     (MergeScheduler, "_report"),
     (EventLog, "add"),
-    (scheduler, "lower_priority"),
+    (SystemRuntime, "lower_priority"),
     (supervision, "background"),
     (StoreHead, "begin_merge"),
     (StoreHead, "offer"),
@@ -71,7 +71,7 @@ HYDRATION_STEPS: list[tuple[Any, str]] = [
     (LocalFile, "arriving"),
     (prefetch, "difference"),
     (supervision, "background"),
-    (prefetch, "lower_priority"),
+    (SystemRuntime, "lower_priority"),
     (PrefetchThreads, "turn_s"),
 ]
 
