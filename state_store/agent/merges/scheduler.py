@@ -203,13 +203,11 @@ class MergeQueue:
         for store in sorted(self._waiting_stores(), key=lambda store: self._stores[store].order):
             merges = self._stores[store]
             merges.needs_files = False
-            request = None if merges.group in busy else self._eligible(merges, now_s)
-            if request is None:
-                continue
-            if request.moves or is_ready(store):
-                self._start(merges, request)
-                return store, request
-            merges.needs_files = True
+            for request in () if merges.group in busy else self._eligible(merges, now_s):
+                if request.moves or is_ready(store):
+                    self._start(merges, request)
+                    return store, request
+                merges.needs_files = True
         return None
 
     def wait_s(self, now_s: float) -> float | None:
@@ -335,13 +333,15 @@ class MergeQueue:
             del self._stores[store]
         return is_over
 
-    def _eligible(self, merges: _StoreMerges, now_s: float) -> MergeRequest | None:
-        """Return the request that time and limits allow now."""
-        for lane in merges.lanes:
-            is_time = lane.waiting is not None and now_s >= lane.not_before_s
-            if is_time and self._running(ingest=lane is merges.ingest) < merges.limits.concurrent:
-                return lane.waiting
-        return None
+    def _eligible(self, merges: _StoreMerges, now_s: float) -> list[MergeRequest]:
+        """Return the requests that time and limits allow now, the one that publishes first."""
+        return [
+            lane.waiting
+            for lane in merges.lanes
+            if lane.waiting is not None
+            and now_s >= lane.not_before_s
+            and self._running(ingest=lane is merges.ingest) < merges.limits.concurrent
+        ]
 
     def _start(self, merges: _StoreMerges, request: MergeRequest) -> None:
         merges.running = request

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.merges.scheduler import MergeLimits, MergeQueue
 from state_store.core.checkpoint.names import VersionId
@@ -76,6 +78,19 @@ def test_a_merge_answers_what_was_asked_while_it_ran_unless_that_is_more() -> No
     waiting.ask(1, request("full", 4))
     waiting.ended(1, 0.0, succeeded=True)
     assert waiting.next(0.0) == (1, request("full", 4))
+
+
+def test_a_base_is_replaced_while_a_merge_waits_for_its_files() -> None:
+    waiting = queue(1)
+    waiting.ask(1, request("incremental"))
+    waiting.ask(1, request("ingest"))
+    assert waiting.next(0.0, lambda store: False) is None
+    moving = replace(request("ingest"), moves=True)
+    waiting.ask(1, moving)
+    assert waiting.next(0.0, lambda store: False) == (1, moving)
+    waiting.ended(1, 0.0, succeeded=True)
+    assert waiting.next(0.0, lambda store: False) is None
+    assert waiting.next(0.0) == (1, request("incremental"))
 
 
 def test_the_pause_between_merges_does_not_hold_an_ingest() -> None:
