@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.IOException
-import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.concurrent.{ConcurrentLinkedQueue, CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.jdk.CollectionConverters._
@@ -26,6 +26,8 @@ object EventThreads {
   def main(arguments: Array[String]): Unit = {
     eventsAreHandledOnce()
     stepsAreRepeated()
+    connectionsAreAdded()
+    nothingIsClosedLate()
     println("threads survive all errors")
   }
 
@@ -37,6 +39,48 @@ object EventThreads {
       expect(System.nanoTime < untilNs, failure)
       Thread.sleep(5)
     }
+  }
+
+  /** A thread that cannot be started is started later, whatever is asked for meanwhile. */
+  private def connectionsAreAdded(): Unit = {
+    val lent = new LentConnections
+    var threads = 0
+    def add(most: Int): Int = {
+      lent.add {
+        val isStarted = threads < most
+        if (isStarted) threads += 1
+        isStarted
+      }
+      threads
+    }
+    lent.want(4)
+    expect(add(1) == 1, s"$threads threads were started")
+    lent.want(4)
+    lent.want(3)
+    lent.want(6)
+    expect(add(2) == 2 && add(100) == 6 && add(100) == 6, s"$threads threads of 6 were started")
+    lent.lackAll()
+    threads = 0
+    expect(add(100) == 6, s"$threads threads of 6 were started for another agent")
+  }
+
+  /** A resource whose time is over when its body ends is closed by then: nobody uses it again. */
+  private def nothingIsClosedLate(): Unit = {
+    val isBegun = new CountDownLatch(1)
+    val closes = new AtomicInteger
+    val closed = new AtomicInteger
+    val mayEnd = new CountDownLatch(1)
+    def close(): Unit = {
+      if (closes.getAndIncrement() == 0) {
+        isBegun.countDown()
+        mayEnd.await(60, TimeUnit.SECONDS)
+      }
+      closed.incrementAndGet()
+    }
+    Watchdog.bounded(() => close(), 1)(expect(isBegun.await(60, TimeUnit.SECONDS), "nothing is closed"))
+    expect(closed.get == 1, "the resource is closed after its use")
+    mayEnd.countDown()
+    Watchdog.bounded(() => throw new AssertionError("closed in time"), 60000)(())
   }
 
   private def event(number: Long): ObjectNode = Json.obj("number" -> number, "event" -> "closed", "store" -> number)

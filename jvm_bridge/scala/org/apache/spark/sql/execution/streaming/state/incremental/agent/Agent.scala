@@ -36,8 +36,7 @@ final class Agent private (python: Interpreter) extends Logging {
   private val listeners = new EventListeners
   private var current: AgentProcess = _
   private var events: AgentEvents = _
-  private var lent = 0
-  private var lacking = 0
+  private val lent = new LentConnections
   private var stopped = false
 
   // Read without the lock, which a thread holds while it starts an agent.
@@ -116,9 +115,8 @@ final class Agent private (python: Interpreter) extends Logging {
 
   /** Lends the agent at least this many connections for file requests. */
   private[agent] def lend(connections: Int): Unit = synchronized {
-    val more = connections - lent
-    lent = math.max(lent, connections)
-    if (current != null && current.isAlive) lendTo(current, more)
+    lent.want(connections)
+    if (current != null && current.isAlive) lendTo(current)
   }
 
   /** Returns the process id of the running agent, for diagnosis and tests. */
@@ -165,12 +163,12 @@ final class Agent private (python: Interpreter) extends Logging {
     if (current == null || !current.isAlive) {
       if (current != null) startedAgain += 1
       current = start(settings, Agent.Attempts)
-      lacking = 0
-      lendTo(current, lent)
+      lent.lackAll()
+      lendTo(current)
       closeAgain(current)
       events = new AgentEvents(current, handle)
     }
-    if (lacking > 0) lendTo(current, lacking)
+    lendTo(current)
     events.ensureRunning()
     current
   }
@@ -194,11 +192,8 @@ final class Agent private (python: Interpreter) extends Logging {
   }
 
   /** Starts threads that serve files. The next call tries again to start those that could not be started. */
-  private def lendTo(process: AgentProcess, connections: Int): Unit = {
-    val started = Iterator.range(0, connections)
-      .takeWhile(_ => FileServer.start(process, files, s"state-store-files-${process.pid}")).size
-    lacking = math.max(0, connections - started)
-  }
+  private def lendTo(process: AgentProcess): Unit =
+    lent.add(FileServer.start(process, files, s"state-store-files-${process.pid}"))
 
   /** Ends an agent, so that the next call starts another; that one finds the files of one that has ended. */
   private def replace(process: AgentProcess): Unit = {
@@ -217,6 +212,24 @@ final class Agent private (python: Interpreter) extends Logging {
       directory.remove()
     }
   }
+}
+
+/** The connections that an agent is lent: how many it wants, and how many of them it lacks. The caller locks. */
+private[agent] final class LentConnections {
+  private var total = 0
+  private var lacking = 0
+
+  /** Notes that the agent wants at least this many. */
+  def want(connections: Int): Unit = {
+    lacking += math.max(0, connections - total)
+    total = math.max(total, connections)
+  }
+
+  /** Notes that another agent, which has none, has taken the place of the one before. */
+  def lackAll(): Unit = lacking = total
+
+  /** Adds connections until the agent lacks none, or one cannot be added, as `start` says. */
+  def add(start: => Boolean): Unit = while (lacking > 0 && start) lacking -= 1
 }
 
 object Agent {
@@ -290,7 +303,7 @@ private[agent] final class AgentConnections(socket: Path, token: String, isAlive
       case e: AgentException =>
         reusable = isConnected
         throw e
-    } finally if (reusable && isAlive) idle.addFirst(connection) else connection.close()
+    } finally if (reusable && connection.isOpen && isAlive) idle.addFirst(connection) else connection.close()
   }
 
   /** Returns true if the agent answers a ping on a new connection within the time; otherwise it hangs. */
@@ -331,24 +344,25 @@ private[agent] object Watchdog {
   }
 
   /**
-   * Runs the body; if it takes longer than `timeoutMs`, closes the resource.
+   * Runs the body; if it takes longer than `timeoutMs`, closes the resource. It is closed before this returns, or it is
+   * not closed afterwards.
    *
    * @throws CallTimeout    if it took longer
    * @throws AgentException if the thread of the watchdog cannot be started
    */
   def bounded[T](resource: Closeable, timeoutMs: Long)(body: => T): T = {
-    val fired = new AtomicBoolean
-    val overdue: Runnable = () => {
-      fired.set(true)
-      resource.close()
-    }
+    val isOver = new AtomicBoolean
+    val overdue: Runnable = () => if (isOver.compareAndSet(false, true)) resource.close()
     val alarm =
       try timer.schedule(overdue, timeoutMs, TimeUnit.MILLISECONDS)
       catch { case e: OutOfMemoryError => throw Supervised.noThread("state-store-watchdog", e) }
     try body
     catch {
-      case e: IOException if fired.get => throw new CallTimeout(timeoutMs, e)
-    } finally alarm.cancel(false)
+      case e: IOException if isOver.get => throw new CallTimeout(timeoutMs, e)
+    } finally {
+      alarm.cancel(false)
+      if (!isOver.compareAndSet(false, true)) resource.close()
+    }
   }
 }
 
@@ -411,6 +425,9 @@ final class AgentConnection private[agent] (channel: SocketChannel) extends Clos
   }
 
   override def close(): Unit = channel.close()
+
+  /** Returns false after [[close]], whoever called it. */
+  private[agent] def isOpen: Boolean = channel.isOpen
 
   private def send(frame: Frame): Unit = {
     val header = Json.bytes(frame.header)
