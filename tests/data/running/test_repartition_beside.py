@@ -25,7 +25,7 @@ from state_store.data.dataset.rewriting import catching_up, store_writer
 from state_store.data.dataset.rewriting.beside import HeldDeltas
 from state_store.data.dataset.rewriting.copying import repartition
 from state_store.data.dataset.views import views
-from state_store.data.query import Query
+from state_store.data.query import Query, StoreKey
 from state_store.errors import BusyError, ConflictError, DamagedError, MissingError, StorageError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -323,6 +323,31 @@ def test_stores_are_written_anew_if_a_state_variable_is_removed_meanwhile(tmp_pa
     query.remove_family(key)
     with pytest.raises(MissingError, match=r"up to version 4, remove a part of .* \(--running\) once more"):
         repartition(str(query.root), str(target), 2)
+    assert repartition(str(query.root), str(target), 2, running=True).version == 4
+    assert not tables(target) & first_tables
+    repartition(str(query.root), str(target), 2)
+    assert families(str(target)) == families_of_plain(query, tmp_path, 2)
+
+
+def test_a_store_that_is_given_up_loses_its_receipt_before_its_files(tmp_path, monkeypatch):
+    query, target = running("lists", tmp_path), tmp_path / "target"
+    (key,) = Query.open(str(query.root)).stores()
+    repartition(str(query.root), str(target), 2, running=True)
+    first_tables = tables(target)
+    query.remove_family(key)
+    forget = store_writer.Receipts.forget
+
+    def refused(own: store_writer.Receipts, store: StoreKey) -> None:
+        if store.partition == 0:
+            raise StorageError("no receipt is removed")
+        forget(own, store)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(store_writer.Receipts, "forget", refused)
+        with pytest.raises(StorageError, match="no receipt is removed"):
+            repartition(str(query.root), str(target), 2, running=True)
+    kept_tables = {path for path in first_tables if path.startswith("state/0/0/")}
+    assert tables(target) == kept_tables and kept_tables < first_tables
     assert repartition(str(query.root), str(target), 2, running=True).version == 4
     assert not tables(target) & first_tables
     repartition(str(query.root), str(target), 2)
