@@ -150,8 +150,8 @@ MUTANTS = [
     Mutant(
         "downloads give way to a look-ahead for a second each",
         f"{ROOT}/agent/FileCalls.scala",
-        "while (leftForAheadNanos > 0) ",
-        "while (false) ",
+        "while (aheadNanos > 0) {",
+        "while (false) {",
         RANGES,
     ),
     Mutant(

@@ -33,6 +33,7 @@ object RangeReadCases {
       test.reportsFailures()
       giveWay()
       giveWayToLookAheads()
+      endToGiveWay()
       measureSpeed()
       reuseThreads()
       println("ranges are read")
@@ -82,6 +83,21 @@ object RangeReadCases {
     }
     val Seq(first, both) = waits.get
     expect(both - first < first, s"the second download, too, gave way to the look-ahead: $first waits, then $both")
+  }
+
+  /** The time to give way is over between two looks at it, as after a pause of the JVM. */
+  private def endToGiveWay(): Unit = {
+    val looks = new AtomicInteger
+    val transfers = new BulkTransfers(if (looks.getAndIncrement() == 0) 10000000000L else -10000000000L)
+    val failure = new AtomicReference[Option[Throwable]]
+    BulkTransfers.givingWayAhead {
+      val download = started(failure.set(Try(transfers.download(_ => ())).failed.toOption))
+      while (download.isAlive && looks.get == 0) Thread.onSpinWait()
+      BulkTransfers.givingWayAhead(())
+      BulkTransfers.synchronized(BulkTransfers.notifyAll())
+      download.join(60000)
+    }
+    expect(Option(failure.get).exists(_.isEmpty), s"the download did not go on: ${failure.get}")
   }
 
   private def started(body: => Unit): Thread = {

@@ -418,7 +418,7 @@ private[agent] object FileServer extends Logging {
  *
  * @param maxAheadNanos the time for which all of them together give way to look-aheads, until no more come for a while
  */
-private[agent] final class BulkTransfers(maxAheadNanos: Long = BulkTransfers.defaultAheadNanos) {
+private[agent] final class BulkTransfers(maxAheadNanos: => Long = BulkTransfers.defaultAheadNanos) {
   import BulkTransfers._
 
   private var running = 0
@@ -447,7 +447,11 @@ private[agent] final class BulkTransfers(maxAheadNanos: Long = BulkTransfers.def
     private var isBeside = false
 
     def giveWay(): Unit = BulkTransfers.synchronized {
-      while (leftForAheadNanos > 0) BulkTransfers.wait(leftForAheadNanos / nanosOfMilli + 1)
+      var aheadNanos = leftForAheadNanos
+      while (aheadNanos > 0) {
+        BulkTransfers.wait(aheadNanos / nanosOfMilli + 1) // a wait of 0 has no end
+        aheadNanos = leftForAheadNanos
+      }
       while (urgent.isAny && leftNanos > 0) {
         val begunNanos = System.nanoTime
         BulkTransfers.wait(leftNanos / nanosOfMilli + 1)
