@@ -1,17 +1,23 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.IOException
+import java.io.{FileNotFoundException, IOException}
 import java.net.URI
 import java.nio.file.Files
 import java.util.concurrent.atomic.AtomicInteger
 
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FSDataInputStream, FSInputStream, Path, RawLocalFileSystem}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** Tests that a file which is replaced while it is read is read again, whatever its storage calls that. */
+/**
+ * Tests that a file which is replaced while it is read is read again, whatever its storage calls that, and one that is
+ * missing is not.
+ */
 object ReplacedFiles {
   private def expect(condition: Boolean, failure: => String): Unit = if (!condition) throw new AssertionError(failure)
 
@@ -41,6 +47,17 @@ object ReplacedFiles {
         val read = if (answer.body.nonEmpty) answer.body else Files.readAllBytes(local)
         expect(read.sameElements(content), s"$header, $message: ${read.length} bytes")
       }
+      for (header <- asked.map(_.deepCopy.put("path", s"$path-not-there"))) {
+        ReplacedFiles.message = ReplacedFiles.Replaced.last
+        ReplacedFiles.opened.set(0)
+        header.path("spans").elements.asScala.foreach {
+          case span: ObjectNode => span.put("path", s"$path-not-there")
+          case other => throw new AssertionError(s"$other is a span")
+        }
+        val answer = calls.answer(Frame(header)).header
+        expect(answer.path("error").path("kind").asText == "missing", s"$header: $answer")
+        expect(ReplacedFiles.opened.get == 1, s"a missing file was asked for ${ReplacedFiles.opened} times: $header")
+      }
       ReplacedFiles.message = "Connection reset"
       ReplacedFiles.failing.set(1)
       expect(calls.answer(Frame(asked.head)).header.has("error"), "another failure is reported")
@@ -55,6 +72,7 @@ object ReplacedFiles {
 
   @volatile private var message = ""
   private val failing = new AtomicInteger
+  private val opened = new AtomicInteger
 }
 
 /** Local files of which the first reads fail. */
@@ -62,6 +80,8 @@ final class ReplacedFiles extends RawLocalFileSystem {
   override def getUri: URI = URI.create("replaced:///")
 
   override def open(path: Path, bufferBytes: Int): FSDataInputStream = {
+    ReplacedFiles.opened.incrementAndGet()
+    if (!exists(path)) throw new FileNotFoundException(ReplacedFiles.message)
     val in = super.open(path, bufferBytes)
     new FSDataInputStream(new FSInputStream {
       override def read(): Int = in.read()

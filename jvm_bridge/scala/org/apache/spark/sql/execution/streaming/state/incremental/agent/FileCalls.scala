@@ -69,18 +69,18 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def perform(operation: String, path: Path, frame: Frame): Frame = operation match {
     case "list" => page(list(path), Json.text(frame.header, "after"), frame.header.path("most").asInt(Int.MaxValue))
-    case "read" => Frame(Json.obj("ok" -> Json.obj()), untilUnchanged(read(path, frame.header)))
+    case "read" => Frame(Json.obj("ok" -> Json.obj()), untilUnchanged(path)(read(path, frame.header)))
     case "write" =>
       if (isBackground(frame)) write(path, frame) else BulkTransfers.givingWay(write(path, frame))
       ok()
     case "spans" =>
       val copies = spans(frame.header).map { span => () =>
-        if (isBackground(frame)) transfers.download(bulk => untilUnchanged(copySpan(span, bulk.copied)))
-        else untilUnchanged(copySpan(span))
+        if (isBackground(frame)) transfers.download(bulk => untilUnchanged(span.path)(copySpan(span, bulk.copied)))
+        else untilUnchanged(span.path)(copySpan(span))
       }
       ok("copied" -> Json.array(FileCalls.together(copies)))
     case "download" =>
-      untilUnchanged(download(path, frame.header.text("to")))
+      untilUnchanged(path)(download(path, frame.header.text("to")))
       ok()
     case "delete" =>
       files.delete(path)
@@ -112,11 +112,16 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   /**
    * Returns the result of `body`, which reads a file. S3A refuses to go on reading a file that was replaced meanwhile,
-   * and so does HDFS if the old blocks are gone: then `body` is called again, `tries` times in all.
+   * and so does HDFS if the old blocks are gone: then `body` is called again, `tries` times in all. Google Cloud Storage
+   * says the same of a file that is not there.
    */
-  private def untilUnchanged[A](body: => A, tries: Int = FileCalls.MaxReads): A =
+  private def untilUnchanged[A](path: Path, tries: Int = FileCalls.MaxReads)(body: => A): A =
     try body
-    catch { case e: IOException if tries > 1 && FileCalls.isReplaced(e) => untilUnchanged(body, tries - 1) }
+    catch {
+      case e: IOException
+          if tries > 1 && (FileCalls.isReplaced(e) || FileCalls.mayBeGone(e) && files.exists(path)) =>
+        untilUnchanged(path, tries - 1)(body)
+    }
 
   private def download(path: Path, local: String): Unit =
     Using.resource(files.open(path))(Files.copy(_, Paths.get(local), StandardCopyOption.REPLACE_EXISTING))
@@ -176,12 +181,13 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   private[agent] def open(path: String): FSDataInputStream = files.open(new Path(root, path))
 
   /** Reads pieces of a file, by its path below the root, with one request, as [[FileCalls.copyPieces]] does. */
-  private[agent] def copy(path: String, pieces: IndexedSeq[(Long, Long)])(put: (Int, ByteBuffer, Long) => Unit): Long =
-    untilUnchanged {
-      Using.resource(openUntil(new Path(root, path), pieces.last._1 + pieces.last._2)) { in =>
-        FileCalls.copyPieces(in, pieces)(put)
-      }
+  private[agent] def copy(path: String, pieces: IndexedSeq[(Long, Long)])(
+      put: (Int, ByteBuffer, Long) => Unit): Long = {
+    val file = new Path(root, path)
+    untilUnchanged(file) {
+      Using.resource(openUntil(file, pieces.last._1 + pieces.last._2))(FileCalls.copyPieces(_, pieces)(put))
     }
+  }
 
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
     val offset = arguments.path("offset").asLong(0)
@@ -230,13 +236,13 @@ private object FileCalls {
    */
   final case class Span(path: Path, to: String, pieces: Seq[(Long, Long)])
 
-  /**
-   * Returns true if a read failed because the file was replaced. HDFS and Google Cloud Storage have only these words for
-   * it; the latter says the same of a file that is not there.
-   */
+  /** Returns true if a read failed because the file was replaced. HDFS has only these words for it. */
   private def isReplaced(e: IOException): Boolean =
-    NewFiles.isRefusal(e) || String.valueOf(e.getMessage).matches(
-      "Blocklist for .* has changed!|(?s)Item not found: .* the requested generation is deleted.*")
+    NewFiles.isRefusal(e) || String.valueOf(e.getMessage).matches("Blocklist for .* has changed!")
+
+  /** Returns true if a read failed because the file was replaced or is not there: Google Cloud Storage says no more. */
+  private def mayBeGone(e: IOException): Boolean =
+    String.valueOf(e.getMessage).matches("(?s)Item not found: .* the requested generation is deleted.*")
 
   private val CopiedAtOnceBytes = 256 << 10
   private val MaxReads = 6
