@@ -27,32 +27,37 @@ object KeptFiles {
       }
       for ((scheme, replaces) <- Seq("steps" -> false, "gs" -> true, "swaps" -> true)) {
         val place = Files.createDirectory(directory.resolve(scheme))
-        check(new FileCalls(new Path(s"$scheme:$place"), conf), scheme, place, replaces)
+        check(new FileCalls(new Path(s"$scheme:$place"), conf), s"$scheme:$place", place, replaces)
+        val behind = Files.createDirectory(directory.resolve(s"behind-$scheme"))
+        conf.set(s"fs.viewfs.mounttable.$scheme.link./files", s"$scheme://$behind")
+        val view = s"viewfs://$scheme/files"
+        check(new FileCalls(new Path(s"$view/0/1"), conf), view, behind, replaces)
       }
       println("no file is removed before another one is in its place")
     } finally TestFiles.delete(directory.toFile)
   }
 
-  private def check(calls: FileCalls, scheme: String, place: LocalPath, replaces: Boolean): Unit = {
+  /** @param place the local directory behind the URI */
+  private def check(calls: FileCalls, uri: String, place: LocalPath, replaces: Boolean): Unit = {
     def write(text: String, overwrite: Boolean): String = {
-      val header = Json.obj("fs" -> "write", "path" -> s"$scheme:$place/a", "overwrite" -> overwrite)
+      val header = Json.obj("fs" -> "write", "path" -> s"$uri/a", "overwrite" -> overwrite)
       calls.answer(Frame(header, text.getBytes(StandardCharsets.US_ASCII))).header.toString
     }
     def content: String = Files.readString(place.resolve("a"))
     val first = write("old", overwrite = true)
-    expect(first.contains("\"ok\""), s"$scheme: the first file is not written: $first")
-    expect(write("other", overwrite = false).contains("conflict"), s"$scheme: another writer is refused")
-    expect(content == "old", s"$scheme: the other writer wrote $content")
+    expect(first.contains("\"ok\""), s"$uri: the first file is not written: $first")
+    expect(write("other", overwrite = false).contains("conflict"), s"$uri: another writer is refused")
+    expect(content == "old", s"$uri: the other writer wrote $content")
     removed.clear()
     val answer = write("new", overwrite = true)
     if (replaces) {
-      expect(answer.contains("\"ok\"") && content == "new", s"$scheme: not replaced: $answer, $content")
+      expect(answer.contains("\"ok\"") && content == "new", s"$uri: not replaced: $answer, $content")
     } else {
-      expect(answer.contains("it is kept") && content == "old", s"$scheme: not kept: $answer, $content")
+      expect(answer.contains("it is kept") && content == "old", s"$uri: not kept: $answer, $content")
     }
-    expect(!removed.contains("a"), s"$scheme: the file was removed before it was replaced")
+    expect(!removed.contains("a"), s"$uri: the file was removed before it was replaced")
     val names = place.toFile.list.toSeq
-    expect(names == Seq("a"), s"$scheme: left over: $names")
+    expect(names == Seq("a"), s"$uri: left over: $names")
   }
 
   /** Local files of any scheme, which note what is removed. */

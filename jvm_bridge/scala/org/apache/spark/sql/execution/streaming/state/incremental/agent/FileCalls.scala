@@ -23,6 +23,7 @@ import org.apache.hadoop.fs.{
   AbstractFileSystem, CommonPathCapabilities, FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream,
   FSDataOutputStream, Path, StreamCapabilities
 }
+import org.apache.hadoop.fs.viewfs.ViewFileSystem
 import org.apache.hadoop.security.UserGroupInformation
 import org.apache.hadoop.util.functional.FutureIO
 
@@ -751,14 +752,19 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
    * that moment loses both. Hadoop does so wherever a connector says nothing else.
    */
   private lazy val removesBeforeItRenames: Boolean = manager.isInstanceOf[FileContextBasedCheckpointFileManager] && {
-    val connector = hadoopConf.getClass(s"fs.AbstractFileSystem.${fileSystem.getUri.getScheme}.impl", null)
+    val connector = hadoopConf.getClass(s"fs.AbstractFileSystem.$scheme.impl", null)
     connector != null && connector
       .getMethod("renameInternal", classOf[Path], classOf[Path], classOf[Boolean])
       .getDeclaringClass == classOf[AbstractFileSystem]
   }
 
   /** True for Google Cloud Storage: a rename would remove a file first, but an upload takes its place when it is completed. */
-  private lazy val isReplacedByUploads: Boolean = fileSystem.getUri.getScheme == "gs" && removesBeforeItRenames
+  private lazy val isReplacedByUploads: Boolean = scheme == "gs" && removesBeforeItRenames
+
+  /** The scheme of the files, also behind a `viewfs:` URI. */
+  private lazy val scheme: String =
+    if (fileSystem.isInstanceOf[ViewFileSystem]) user.run(NewFiles.behind(fileSystem, root)).toUri.getScheme
+    else fileSystem.getUri.getScheme
 
   /** Returns true for a manager that reports success if its rename leaves an older file in place. */
   private def mayKeepTheOld: Boolean = manager.isInstanceOf[FileSystemBasedCheckpointFileManager]
@@ -807,6 +813,15 @@ private[incremental] object NewFiles {
         catch { case other: Throwable => e.addSuppressed(other) }
         throw e
     }
+
+  /** Returns the path behind that of a view, or behind that of its nearest parent that exists. */
+  @tailrec
+  private def behind(view: FileSystem, path: Path): Path = {
+    val resolved =
+      try Some(view.resolvePath(path))
+      catch { case _: FileNotFoundException if path.getParent != null => None }
+    if (resolved.isDefined) resolved.get else behind(view, path.getParent)
+  }
 
   /** Returns the error of a file that cannot be replaced in one step. */
   def isKept(path: Path): IOException = new IOException(
