@@ -16,7 +16,6 @@ import errno
 import json
 import logging
 import os
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
