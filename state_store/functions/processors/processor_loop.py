@@ -574,7 +574,7 @@ class RowOutput:
             self._values = []
         if type(row) is not Row or not _ARE_SCALARS(map(type, row)):
             row = row.asDict(True)
-            if not all(map(_is_own, row.values())):
+            if type(row) is not dict or not all(map(_is_own, row.values())):
                 uncopied.append(len(rows))
         self._bytes += rough_size(row)
         rows.append(row)
@@ -589,8 +589,8 @@ class RowOutput:
         values, rows, width = self._values, self._rows, len(self._names)
         self._values, self._rows, self._bytes = [], [], 0
         if rows:
-            dicts = [row if type(row) is dict else row.asDict() for row in rows]
-            yield pa.RecordBatch.from_pylist(dicts, schema=self._schema)
+            mappings = [row.asDict() if type(row) is Row else row for row in rows]
+            yield pa.RecordBatch.from_pylist(mappings, schema=self._schema)
         else:
             arrays = [
                 pa.array(values[place::width], type=kind) for place, kind in enumerate(self._schema.types)

@@ -6,6 +6,7 @@ in the call. The functions below hand over and change; what is expected is worke
 
 from __future__ import annotations
 
+import collections
 import copy
 from types import SimpleNamespace
 
@@ -99,6 +100,45 @@ def subclasses(numbers):
         numbers.append(-n)
 
 
+class Ordered(Row):
+    """A row whose `asDict` gives another mapping than a dict."""
+
+    def asDict(self, recursive=False):
+        return collections.OrderedDict(super().asDict(recursive))
+
+
+class Looked:
+    """No row, and no mapping either but for what Arrow asks of one; the same one at each call."""
+
+    def __init__(self, v):
+        self.v = v
+
+    def asDict(self, recursive=False):
+        return self
+
+    def __contains__(self, name):
+        return name == "v"
+
+    def __getitem__(self, name):
+        return self.v
+
+
+def other_mappings(numbers):
+    for n in range(3):
+        numbers.append(n)
+        yield Ordered(v=numbers)
+        yield Row(v=numbers)
+    numbers.append(-1)
+
+
+def objects_like_mappings(numbers):
+    looked = Looked(numbers)
+    for n in range(3):
+        numbers.append(n)
+        yield looked
+    looked.v = None
+
+
 def other_names_first(numbers):
     for n in range(3):
         numbers.append(n)
@@ -119,6 +159,8 @@ ROWS = {
     "bytes": ("binary", bytes_in_place, lambda: bytearray(2)),
     "subclasses": (LONGS, subclasses, list),
     "unknown columns": (LONGS, other_names_first, list),
+    "other mappings": (LONGS, other_mappings, list),
+    "objects like mappings": (LONGS, objects_like_mappings, list),
 }
 
 
