@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import Row, StructType
+from pyspark.util import fail_on_stopiteration
 
 from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
 from state_store.functions.group_context import exempt_imports, to_arrow_schema
@@ -141,13 +142,13 @@ class ProcessorLoop:
         yield from self._flushed()
         self._state("TIMER_PROCESSED")
         session.call("Error removing implicit key", "no_key")
-        self._processor.close()
+        fail_on_stopiteration(self._processor.close)()
         self._state("CLOSED")
         self._channel.close()
 
     def _declare(self) -> None:
         """Call the processor's `init`."""
-        self._processor.init(BatchedHandle(self._session, self._timers))
+        fail_on_stopiteration(self._processor.init)(BatchedHandle(self._session, self._timers))
 
     def _state(self, name: str) -> None:
         self._session.call("Error setting handle state", "state", name)
@@ -164,7 +165,7 @@ class ProcessorLoop:
         else:
             cut = FrameStream(header).batches(batches)
         groups = Groups(cut)
-        handle, times = self._processor.handleInputRows, self._times
+        handle, times = fail_on_stopiteration(self._processor.handleInputRows), self._times
         for keys in groups.runs(self._run_limit):
             session.begin(keys)
             for number, (key, rows) in enumerate(groups.groups()):

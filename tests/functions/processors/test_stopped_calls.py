@@ -1,0 +1,114 @@
+"""A `StopIteration` out of a processor's method is the error that PySpark makes of it in its own worker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import wire
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
+from pyspark.sql.streaming.stateful_processor_util import (
+    TransformWithStateInPandasFuncMode,
+    TransformWithStateInPandasUdfUtils,
+)
+from pyspark.util import fail_on_stopiteration
+
+from state_store.functions.processors import processor_loop
+from state_store.functions.processors.processor_loop import TaskHeader
+
+KEY = wire.schema({"k": "long"})
+
+
+class Stops(StatefulProcessor):
+    """Lets a `StopIteration` out of the method with this name."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def _stop(self, method: str) -> None:
+        if method == self._method:
+            next(iter(()))
+
+    def init(self, handle: Any) -> None:
+        self._stop("init")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        list(rows)
+        self._stop("handleInputRows")
+        return [Row(k=1)]
+
+    def close(self) -> None:
+        self._stop("close")
+
+
+class Client:
+    """PySpark's client of state, for a processor without state."""
+
+    handle_state = StatefulProcessorHandleState.CREATED
+
+    def set_handle_state(self, state: Any) -> None:
+        self.handle_state = state
+
+    def set_implicit_key(self, key: Any) -> None:
+        pass
+
+    def remove_implicit_key(self) -> None:
+        pass
+
+    def get_timestamps(self, time_mode: str) -> tuple[int, int]:
+        return -1, -1
+
+
+class Channel:
+    """The same for this project's client."""
+
+    def __init__(self, address: str, secret: str) -> None:
+        pass
+
+    def call(self, name: str, *message: Any) -> Any:
+        return [[], []]
+
+    def close(self) -> None:
+        pass
+
+
+def sparks(processor: StatefulProcessor) -> None:
+    """Make the calls of PySpark's worker."""
+    utils = TransformWithStateInPandasUdfUtils(processor, "none")
+    function, client = fail_on_stopiteration(utils.transformWithStateUDF), Client()
+    mode = TransformWithStateInPandasFuncMode
+    list(function(client, mode.PROCESS_DATA, (1,), iter([Row(k=1)])))
+    list(function(client, mode.PROCESS_TIMER, None, iter([])))
+    list(function(client, mode.COMPLETE, None, iter([])))
+
+
+def ours(processor: StatefulProcessor) -> None:
+    fields = {
+        **dict.fromkeys(("address", "secret", "time_zone"), "none"),
+        **dict.fromkeys(("first_value", "batch_time_ms", "watermark_ms", "max_bytes", "max_group_bytes"), 0),
+        **dict.fromkeys(("max_records", "max_state_records"), 500),
+        "key": json.loads(KEY.json()),
+        "key_offsets": "0",
+        "of_rows": True,
+        "runner": {},
+    }
+    loop = processor_loop._loop(processor, KEY, TaskHeader(json.dumps(fields), "none"))
+    list(loop.answers(iter([pa.record_batch({"k": [1]})])))
+
+
+@pytest.mark.parametrize("method", ["init", "handleInputRows", "close", "none"])
+def test_a_method_that_stops_fails_as_in_pysparks_worker(monkeypatch, method):
+    monkeypatch.setattr(processor_loop, "Channel", Channel)
+    errors = []
+    for run in (sparks, ours):
+        try:
+            run(Stops(method))
+            errors.append("none")
+        except Exception as error:
+            errors.append(f"{type(error).__name__} {error}")
+    assert errors[1] == errors[0]
+    assert (errors[0] == "none") == (method == "none")
