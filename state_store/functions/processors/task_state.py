@@ -290,9 +290,10 @@ class RowCodec:
         schema: the schema.
         are_keys: whether rows are keys, of which those that come back unchanged are compared by Python: then
             numbers that Python and Spark do not compare alike (NaN, -0.0) do not count as such.
+        come_back: False if the store may not give back what it was given.
     """
 
-    def __init__(self, schema: types.StructType, are_keys: bool = False) -> None:
+    def __init__(self, schema: types.StructType, are_keys: bool = False, come_back: bool = True) -> None:
         self.schema = schema
         self._length = len(schema.fields)
         self._names = schema.names
@@ -300,6 +301,7 @@ class RowCodec:
         self._dump = _client()._serialize_to_bytes
         self._exact = [_exact(field, are_keys) for field in schema.fields]
         self._is_plain = all(self._exact)
+        self._come_back = come_back
         self._safe = [_safe(field.dataType, field.nullable) for field in schema.fields]
         self.is_quick = self._quick_check()
 
@@ -309,7 +311,7 @@ class RowCodec:
         A value that fails the check may be one, too.
         """
         exact = self._exact
-        if not self._is_plain or self._has_texts:
+        if not self._is_plain or self._has_texts or not self._come_back:
             return lambda value: False
         if len(exact) == 1:  # most values and keys
             only = exact[0]
@@ -337,7 +339,7 @@ class RowCodec:
             kind = type(value)
             if (kind is tuple or kind is list) and self._is_exact(value):
                 length = _size(value) if self._has_texts else 0
-                return (value if kind is tuple else tuple(value)), True, True, length
+                return (value if kind is tuple else tuple(value)), self._come_back, True, length
         dumped = self._dump(self.schema, value)
         return dumped, False, self._is_safe(value), len(dumped)
 

@@ -26,6 +26,13 @@ _MAX_ENTRIES = 256
 _MAX_VALUES = 4 * _MAX_ENTRIES
 """The limit of known values of a map in the worker."""
 
+_MAX_TTL_MS = 1 << 62
+"""Beyond this time to live the JVM's sum with the present moment overflows: values have expired at once."""
+
+
+def _values_codec(schema: StructType, ttl_ms: int | None) -> RowCodec:
+    return RowCodec(schema, come_back=ttl_ms is None or ttl_ms < _MAX_TTL_MS)
+
 
 class Variable:
     """A state variable, with the known states of the keys of the run: `known[slot]`, or `MISSING`."""
@@ -91,10 +98,10 @@ class Variable:
 class BatchedValue(ValueState, Variable):
     """A value."""
 
-    def __init__(self, session: Session, index: int, schema: Any, has_ttl: bool = False) -> None:
+    def __init__(self, session: Session, index: int, schema: Any, ttl_ms: int | None = None) -> None:
         Variable.__init__(self, session, index, True)
-        self._has_ttl = has_ttl
-        self._codec = RowCodec(schema)
+        self._has_ttl = ttl_ms is not None
+        self._codec = _values_codec(schema, ttl_ms)
         self._place = 0
         self._stamp = -1  # of the session, when a write went to that place
 
@@ -196,9 +203,9 @@ class BatchedList(ListState, Variable):
 
     code = operations.LIST_GET
 
-    def __init__(self, session: Session, index: int, schema: Any) -> None:
+    def __init__(self, session: Session, index: int, schema: Any, ttl_ms: int | None = None) -> None:
         Variable.__init__(self, session, index, False)
-        self._codec = RowCodec(schema)
+        self._codec = _values_codec(schema, ttl_ms)
 
     fill = Variable.fill_complete
 
@@ -288,12 +295,12 @@ class BatchedMap(MapState, Variable):
     code = operations.MAP_ENTRIES
 
     def __init__(
-        self, session: Session, index: int, key_schema: Any, value_schema: Any, has_ttl: bool = False
+        self, session: Session, index: int, key_schema: Any, value_schema: Any, ttl_ms: int | None = None
     ) -> None:
         Variable.__init__(self, session, index, False)
-        self._has_ttl = has_ttl
+        self._has_ttl = ttl_ms is not None
         self._keys = RowCodec(key_schema, are_keys=True)
-        self._values = RowCodec(value_schema)
+        self._values = _values_codec(value_schema, ttl_ms)
         is_plain = self._keys.of_iterators is None and self._values.of_iterators is None
         self._of_iterators = None if is_plain else self._pair
         self._row = self._values.row
@@ -517,21 +524,19 @@ class BatchedHandle(StatefulProcessorHandle):
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: Any = None) -> BatchedValue:
         parsed = self._parsed(schema)
         index = self._declare("value", stateName, parsed, None, ttlDurationMs)
-        return self._named(stateName, BatchedValue(self._session, index, parsed, ttlDurationMs is not None))
+        return self._named(stateName, BatchedValue(self._session, index, parsed, ttlDurationMs))
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: Any = None) -> BatchedList:
         parsed = self._parsed(schema)
         index = self._declare("list", stateName, parsed, None, ttlDurationMs)
-        return self._named(stateName, BatchedList(self._session, index, parsed))
+        return self._named(stateName, BatchedList(self._session, index, parsed, ttlDurationMs))
 
     def getMapState(
         self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: Any = None
     ) -> BatchedMap:
         keys, values = self._parsed(userKeySchema), self._parsed(valueSchema)
         index = self._declare("map", stateName, keys, values, ttlDurationMs)
-        return self._named(
-            stateName, BatchedMap(self._session, index, keys, values, ttlDurationMs is not None)
-        )
+        return self._named(stateName, BatchedMap(self._session, index, keys, values, ttlDurationMs))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._timers.register(as_long(expiryTimestampMs))
