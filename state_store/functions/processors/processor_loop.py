@@ -309,7 +309,7 @@ class RowBatch(Batch):
         start, stop = self.starts[number], self.starts[number + 1]
         columns = [column[start:stop] for column in self._columns]
         rows = list(map(tuple.__new__, repeat(Row), zip(*columns, strict=True)))
-        attributes = map(self._attributes, *columns)
+        attributes = map(_Attributes, map(self._attributes, *columns))
         # `Row.__setattr__` takes three times as long as a row.
         collections.deque(map(object.__setattr__, rows, repeat("__dict__"), attributes), maxlen=0)
         return iter(rows)
@@ -318,6 +318,19 @@ class RowBatch(Batch):
     def chunks(pieces: Iterator[tuple[RowBatch, int]]) -> Iterator[Any]:
         for batch, number in pieces:
             yield from batch.group(number)
+
+
+class _Attributes(dict[str, Any]):
+    """The attributes of a row of input: its names, and its values by name as long as the names stay.
+
+    `Row` lets its names be set, and does that by a key of this dict.
+    """
+
+    __slots__ = ()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.clear()
+        super().__setitem__(name, value)
 
 
 _MAX_ATTRIBUTES = 16

@@ -205,6 +205,17 @@ def test_names_of_a_row_mean_what_they_mean_in_pyspark(names):
         row.v = 1
 
 
+@pytest.mark.parametrize("names", [["k", "y", "x"], ["x", "x", "k"], ["a", "b", "count"], ["x"], []])
+def test_a_row_whose_names_are_set_is_pysparks(names):
+    batch = pa.record_batch({"k": ["a"], "x": [1], "y": [2.0]})
+    row, spark = next(RowBatch(batch, [0]).group(0)), Row("k", "x", "y")("a", 1, 2.0)
+    assert row.x == spark.x
+    row.__fields__ = spark.__fields__ = names
+    assert (vars(row), repr(row), "x" in row) == (vars(spark), repr(spark), "x" in spark)
+    for name in ["k", "x", "y", "a", "b", "count"]:
+        assert asked(getattr, row, name) == asked(getattr, spark, name)
+
+
 HOSTILE = [
     "a'",
     '"',
