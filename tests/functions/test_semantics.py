@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
@@ -257,6 +258,44 @@ OF_ALL_TYPES = """
     array(i, NULL) AS ar, map(string(i), named_struct('t', timestamp_micros(i), 'l', array('a'))) AS ma,
     named_struct('x', int(i), 'y', array(named_struct('b', binary('z'), 'd', i / 7))) AS st2
 """
+
+
+def keep_last(key, frames, state):
+    for frame in frames:
+        before = str(state.get) if state.exists else None
+        state.update((frame["x"].tolist()[-1],))
+        yield pd.DataFrame({"k": [key[0]], "said": [f"{frame['x'].tolist()} {before}"]})
+
+
+def give_back(key, frames, state):
+    for frame in frames:
+        state.update((str(len(frame)),))
+        yield frame[["k", "x"]]
+
+
+POINT = "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040', 4326)"
+OTHER_TYPES = [("cast(v as string)", keep_last, "k string, said string", "x char(5)")]
+if not pyspark.__version__.startswith(("4.0.", "4.1.")):
+    OTHER_TYPES.append((POINT, give_back, "k string, x geometry(4326)", "n string"))
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize(("column", "function", "output", "state"), OTHER_TYPES)
+def test_types_that_only_sparks_operator_takes_are_left_to_it(stream, conf, column, function, output, state):
+    """A query never fails where Spark's operator does not."""
+    conf("spark.sql.preserveCharVarcharTypeInfo", "true")
+    outcomes = []
+    for form in (accelerate(function), function):
+
+        def query(df, form=form):
+            groups = df.select("k", F.expr(column).alias("x")).groupBy("k")
+            return groups.applyInPandasWithState(form, output, state, "update", "NoTimeout")
+
+        run = stream("k string, v double", [batch(("a", 1.0), ("b", 2.0), ("a", 3.0)), batch(("a", 4.0))])
+        run.run(query)
+        assert PLAN_NODE not in run.plan
+        outcomes.append(run.outcome().rows)
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.tier("more")

@@ -90,8 +90,16 @@ class VectorizedRule extends Rule[SparkPlan] {
     } else {
       // A query without state info is a batch query; Sparks before 2.4 began states of format 1.
       exec.stateInfo.isDefined && exec.stateFormatVersion == 2 && exec.groupingAttributes.nonEmpty &&
-      exec.stateType.nonEmpty && exec.outAttributes.nonEmpty && canSendAsArrow(exec, udf)
+      exec.stateType.nonEmpty && exec.outAttributes.nonEmpty && canCarry(exec, udf) && canSendAsArrow(exec, udf)
     }
+
+  private def canCarry(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean = {
+    val schemas = Seq(exec.child.schema, exec.stateType, exec.schema)
+    val others = schemas.filter(_.existsRecursively(kind => onlySparks(kind.getClass.getSimpleName)))
+    if (others.nonEmpty)
+      warnOnce(s"${udf.name} runs group by group: only Spark's operator takes ${others.head.simpleString}.")
+    others.isEmpty
+  }
 
   private def canSendAsArrow(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean =
     try {
@@ -110,6 +118,9 @@ class VectorizedRule extends Rule[SparkPlan] {
 
 private object VectorizedRule {
   private val warned = new AtomicBoolean(false)
+
+  /** Classes of types that Spark's operator alone takes: releases differ in which of them they have. */
+  private val onlySparks = Set("CharType", "VarcharType", "GeometryType", "GeographyType")
 }
 
 /**
