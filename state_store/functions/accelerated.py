@@ -9,8 +9,7 @@ results of many groups go back as one. The function sees the same arguments, and
 booleans: there PySpark's conversion of a group depends on whether *that group* has a null, so such columns
 are converted twice, with and without nulls, and every group is cut from the whole frame whose columns are
 right for it. Arrays, maps and structs with nulls inside are converted group by group. Frames are cut and put
-together by internals of pandas (`_mgr`, `_from_mgr`), the same since pandas 2.1, because `iloc` takes three
-times as long.
+together by internals of pandas (`_mgr`), the same since pandas 2.0, because `iloc` takes three times as long.
 
 **Joining** (`Results`). Spark's worker converts output in runs of more than `max_records` rows, and the types
 of a run's columns depend on all frames in it, and on rows of nulls that it adds if more groups than rows are
@@ -39,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.functions.checking import bounds, parts_of, struct_type
-from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
+from state_store.functions.frames import FrameRuns, frame_of, pandas_series, pandas_struct
 from state_store.functions.group_context import (
     NO_TIMESTAMP,
     Header,
@@ -366,7 +365,7 @@ class GroupFrames:
         manager = self._all_rows(start, stop)._mgr.get_slice(slice(start, stop), axis=1)
         # Axes of its own: they can be given names.
         manager.axes = [self._names._view(), pd.RangeIndex._simple_new(range(stop - start))]
-        frame = pd.DataFrame._from_mgr(manager, axes=manager.axes)
+        frame = frame_of(manager)
         for c in self._by_group:
             frame.isetitem(c, self._columns[c].alone(start, stop))
         return frame

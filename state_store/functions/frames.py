@@ -292,8 +292,15 @@ def _frame(like: Any, values: list[Any]) -> Any:
 
     manager = like._mgr
     blocks = tuple(b.make_block(v) for b, v in zip(manager.blocks, values, strict=True))
-    axes = [like.columns, pd.RangeIndex(blocks[0].shape[1])]
-    return pd.DataFrame._from_mgr(type(manager)(blocks, axes), axes=axes)
+    return frame_of(type(manager)(blocks, [like.columns, pd.RangeIndex(blocks[0].shape[1])]))
+
+
+def frame_of(manager: Any) -> Any:
+    """Return the frame of a block manager. The constructor of pandas before 2.1 takes one."""
+    import pandas as pd
+
+    make = getattr(pd.DataFrame, "_from_mgr", None)
+    return pd.DataFrame(manager) if make is None else make(manager, axes=manager.axes)
 
 
 def _joined(values: list[Any]) -> Any:

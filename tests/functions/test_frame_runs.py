@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_store.functions.frames import FrameRuns
+from state_store.functions.frames import FrameRuns, frame_of
 
 DAY = datetime.datetime(2024, 5, 1)
 VALUES = {
@@ -81,3 +81,16 @@ def test_frames_without_columns_keep_their_number_of_rows():
     for _ in range(3):
         runs.add(pd.DataFrame(index=[0, 1]))
     assert concatenated(runs.runs()).shape == (6, 0)
+
+
+def test_pandas_before_2_1_makes_the_same_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Older(pd.DataFrame):
+        _from_mgr = None
+
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", None]})
+    monkeypatch.setattr(pd, "DataFrame", Older)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of newer ones
+        older = frame_of(frame._mgr)
+    assert type(older) is Older
+    assert older.to_dict("list") == frame.to_dict("list")

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from pyspark.sql.types import Row, StructType
 from pyspark.util import fail_on_stopiteration
 
-from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
+from state_store.functions.frames import FrameRuns, frame_of, pandas_series, pandas_struct
 from state_store.functions.group_context import exempt_imports, to_arrow_schema
 from state_store.functions.processors.task_state import Channel, RowCodec, Session
 from state_store.functions.processors.variables import BatchedHandle, Timers
@@ -512,7 +512,7 @@ def _sliced(frame: Any, start: int, stop: int) -> Any:
 
     manager = frame._mgr.get_slice(slice(start, stop), axis=1)
     manager.axes = [frame.columns._view(), pd.RangeIndex._simple_new(range(stop - start))]
-    return pd.DataFrame._from_mgr(manager, axes=manager.axes)
+    return frame_of(manager)
 
 
 def rough_size(value: Any) -> int:
