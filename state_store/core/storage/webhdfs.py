@@ -75,6 +75,13 @@ _JAVA_FORMAT = 0
 _ASKS_FOR_KERBEROS = "authentication failure"
 """Words of the package `hdfs` for the HTTP status 401."""
 
+_NOT_WEBHDFS = "the answer is not one of WebHDFS (does a gateway answer, or another service at that port?)"
+
+_SHOWN_BYTES = 200
+
+_WITHOUT_FIELDS = (KeyError, TypeError, AttributeError)
+"""Errors by which the package `hdfs` fails when JSON is not that of WebHDFS."""
+
 _DEFAULT_PORTS = {"http": 9870, "https": 9871}
 
 T = TypeVar("T")
@@ -396,8 +403,11 @@ class WebHdfsStorage(Storage):
         self._ask("delete", path, self._client_delete)
 
     def exists(self, path: str) -> bool:
-        status = self._ask("look for", path, lambda full: self._client.status(full, strict=False))
-        return status is not None and status["type"] == "FILE"
+        try:
+            status = self._ask("look for", path, self._client_status)  # not strict, every error is an absence
+        except MissingError:
+            return False
+        return bool(status["type"] == "FILE")
 
     def directories(self, directory: str | None = None) -> list[str]:
         return sorted(name for name, status in self._statuses(directory) if status["type"] == "DIRECTORY")
@@ -479,10 +489,11 @@ class WebHdfsStorage(Storage):
         try:
             with self._translated("write", path):
                 answer = self._client._rename(source, destination=target, renameoptions=options)
+                is_refused = bool(answer.content) and answer.json().get("boolean") is False
         except (StorageError, MissingError, ConflictError) as error:
             self._resolve_rename(temporary, path, error)
             return
-        if answer.content and answer.json().get("boolean") is False:
+        if is_refused:
             if not overwrite and self.exists(path):
                 raise ConflictError(f"'{self._uri(path)}' exists already", file=self._uri(path))
             raise self._failed("write", path, "the rename was refused; a gateway cannot replace files")
@@ -529,17 +540,19 @@ class WebHdfsStorage(Storage):
     @contextmanager
     def _translated(self, action: str, path: str) -> Iterator[None]:
         from hdfs.util import HdfsError
-        from requests.exceptions import RequestException
+        from requests.exceptions import JSONDecodeError, RequestException
         from urllib3.exceptions import HTTPError
 
         try:
             yield
         except HdfsError as error:
-            if error.exception == "FileNotFoundException" or "does not exist" in error.message:
+            if error.exception == "FileNotFoundException":
                 raise MissingError(f"'{self._uri(path)}' does not exist", file=self._uri(path)) from error
             if error.exception == "FileAlreadyExistsException":
                 raise ConflictError(f"'{self._uri(path)}' exists already", file=self._uri(path)) from error
-            raise self._failed(action, path, _text(error.message)) from error
+            raise self._failed(action, path, _reason(error.message)) from error
+        except (JSONDecodeError, *_WITHOUT_FIELDS) as error:
+            raise self._failed(action, path, _NOT_WEBHDFS) from error
         except (RequestException, HTTPError, OSError) as error:
             failed = self._failed(action, path, str(error))
             # A body that ends early comes from a DataNode; such an error names no request.
@@ -562,5 +575,9 @@ def _at_any_datanode(action: Callable[[], T]) -> T:
     return action()
 
 
-def _text(message: str | bytes) -> str:
-    return message.decode("utf-8", "replace") if isinstance(message, bytes) else message
+def _reason(message: str | bytes) -> str:
+    """Return why a request failed. Bytes are an answer that is not in the form of WebHDFS."""
+    if isinstance(message, str):
+        return message
+    text = " ".join(message[:_SHOWN_BYTES].decode("utf-8", "replace").split())
+    return f"{_NOT_WEBHDFS}: {text}" if text else _NOT_WEBHDFS

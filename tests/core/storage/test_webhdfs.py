@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from minihdfs import HdfsCluster
@@ -16,6 +18,28 @@ from state_store.testing.storage import KilledWriters
 
 pytestmark = pytest.mark.hdfs
 pytest.importorskip("hdfs")
+
+OTHER_ANSWERS = {
+    "page": (502, b"<html><body>502 Bad Gateway \xff</body></html>"),
+    "nothing": (503, b""),
+    "denied": (403, b'{"RemoteException": {"exception": "AccessControlException", "message": "no"}}'),
+    "renewer": (400, b'{"RemoteException": {"exception": "IOException", "message": "it does not exist"}}'),
+    "fields": (500, b'{"error": "no"}'),
+    "list": (500, b"[]"),
+    "login": (200, b"<html>Log in</html>"),
+    "empty": (200, b"{}"),
+}
+"""Answers of gateways, of other services, and of a NameNode that is asked for too much."""
+
+ACTIONS: list[Callable[[WebHdfsStorage], object]] = [
+    lambda storage: storage.exists("delta/a"),
+    lambda storage: storage.read("delta/a"),
+    lambda storage: storage.list_files("delta"),
+    lambda storage: storage.directories("delta"),
+    lambda storage: storage.write("delta/b", b"abc"),
+    lambda storage: storage.delete("delta/a"),
+    lambda storage: storage.delete_directory("delta"),
+]
 
 
 def _raw_client(storage: WebHdfsStorage):
@@ -122,6 +146,54 @@ class TestWebHdfsStorage(KilledWriters):
         monkeypatch.setattr(storage._client, "_rename", rename_then_break)
         with pytest.raises(UnknownOutcomeError, match="delta/a"):
             storage.write("delta/a", b"abc")
+
+    @pytest.mark.parametrize("name", OTHER_ANSWERS)
+    def test_an_error_is_no_absence(
+        self, storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        storage.write("delta/a", b"abc")
+        _answer(storage, monkeypatch, *OTHER_ANSWERS[name])
+        for action in ACTIONS:
+            with pytest.raises(StorageError, match=r"cannot .*delta"):
+                action(storage)
+
+    def test_a_rename_is_not_taken_for_done_because_a_gateway_fails(
+        self, storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage.write("delta/a", b"old")
+        _answer(storage, monkeypatch, 502, b"<html>Bad Gateway</html>", operation="RENAME")
+        _answer(storage, monkeypatch, 502, b"", operation="GETFILESTATUS", times=2)  # after the length
+        with pytest.raises(UnknownOutcomeError, match="delta/a"):
+            storage.write("delta/a", b"new", overwrite=True)
+        assert self.get_raw(storage, "delta/a") == b"old"
+
+
+def _answer(
+    storage: WebHdfsStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    body: bytes,
+    *,
+    operation: str | None = None,
+    times: int | None = None,
+) -> None:
+    """Have something else than the NameNode answer the requests of an operation, or the second to `times`."""
+    from requests import Response
+
+    session, asked = storage._client._session, 0
+    real = session.request
+
+    def request(*arguments: Any, **named: Any) -> Response:
+        nonlocal asked
+        if operation in (None, named.get("params", {}).get("op")):
+            asked += 1
+            if times is None or 1 < asked <= times:
+                answer = Response()
+                answer.status_code, answer._content = status, body
+                return answer
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(session, "request", request)
 
 
 def _lose_the_answer(storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, *, happens: bool) -> None:
