@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -17,7 +19,7 @@ from state_store.cli.main import main
 from state_store.cli.process import ExitCode
 from state_store.data.dataset.columns import _typed
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.errors import MissingError, OptionError
+from state_store.errors import MissingError, OptionError, StorageError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
 
@@ -137,6 +139,29 @@ def test_rows_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(MissingError, match="there is no"):
         import_state(source, str(tmp_path / "nothing"), target)
     assert not (tmp_path / "target" / "commits").exists()
+
+
+def test_no_directory_of_the_rows_is_left_out(tmp_path, monkeypatch):
+    source, target = str(checkpoint("flights", tmp_path)), str(tmp_path / "target")
+    rows, elsewhere = tmp_path / "rows", tmp_path / "elsewhere"
+    for directory in (rows / "a", rows / "b", elsewhere):
+        directory.mkdir(parents=True)
+    (rows / "c").symlink_to(elsewhere)
+    with state_store.open(source) as state:
+        table = state.to_arrow().drop_columns("partition_id")
+    for number, directory in enumerate((rows / "a", rows / "b", elsewhere)):
+        pq.write_table(table.slice(number, None if number == 2 else 1), directory / "part.parquet")
+    assert import_state(source, str(rows), target).rows == len(table)
+    scandir = os.scandir
+
+    def denied(path):
+        if str(path).endswith("/b"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(StorageError, match=r"cannot list '.*rows/b'.*Permission denied"):
+        import_state(source, str(rows), str(tmp_path / "other"))
 
 
 def test_a_writer_of_spark_connect_cannot_be_bootstrapped(tmp_path):

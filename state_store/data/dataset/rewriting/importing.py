@@ -33,7 +33,7 @@ from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location, check_name, require_arrow
 from state_store.data.query.targets import SCRATCH_PREFIX, new_checkpoint
 from state_store.data.rows.batches import within_bytes
-from state_store.errors import FormatError, MissingError, OptionError, StateStoreError
+from state_store.errors import FormatError, MissingError, OptionError, StateStoreError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -270,7 +270,24 @@ def _of_files(location: str) -> Iterator[pyarrow.RecordBatch]:
 
 
 def _names_below(path: Path) -> list[str]:
-    return sorted(child.relative_to(path).as_posix() for child in path.rglob("*") if child.is_file())
+    """Return the names of all files below a directory.
+
+    Raises:
+        StorageError: A directory among them cannot be listed.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise StorageError(
+            f"cannot list '{error.filename}', whose rows would be missing: {error.strerror}",
+            file=str(error.filename),
+        ) from error
+
+    walked = os.walk(path, onerror=refuse, followlinks=True)  # Path.rglob leaves out what it cannot list
+    return sorted(
+        (Path(directory) / name).relative_to(path).as_posix()
+        for directory, _, names in walked
+        for name in names
+    )
 
 
 def _local_tables(path: Path) -> list[Path]:
