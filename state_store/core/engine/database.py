@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
 from state_store.core.engine.table import number_of_records
@@ -197,10 +198,14 @@ class TableFile:
 
 
 class _Cursor:
-    """A scan's place in a database. It keeps the database's files open for as long as it has an iterator."""
+    """A scan's place in a database. It keeps the database's files open for as long as it has an iterator.
 
-    def __init__(self, iterator: Any) -> None:
+    `options` has the bytes of the scan's end, to which RocksDB's iterator points.
+    """
+
+    def __init__(self, iterator: Any, options: Any) -> None:
         self.iterator = iterator
+        self.options = options
 
 
 class _Ended:
@@ -221,7 +226,7 @@ class Database(Closing):
 
         self.directory = directory
         self._cancelled = self._closed = False
-        self._cursors: set[_Cursor] = set()
+        self._cursors: WeakSet[_Cursor] = WeakSet()
         if settings.compression is None and not create:
             settings = replace(settings, compression=written_compression(directory))
         options = rocks_options(settings, create=create)
@@ -391,7 +396,7 @@ class Database(Closing):
         return self.get(META_KEY)
 
     def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values from `start` up to `end` (excluded; None: all), in order.
+        """Return keys and values from `start` up to `end` (excluded; None: all), in order, as they are now.
 
         The reserved record is among them.
 
@@ -405,10 +410,14 @@ class Database(Closing):
         if end is not None:
             options.set_iterate_upper_bound(end)
         with translated("scan", str(self.directory)):
-            cursor = _Cursor(self._db.iter(options))
-            self._cursors.add(cursor)
+            cursor = _Cursor(self._db.iter(options), options)
+            cursor.iterator.seek(start)
+        self._cursors.add(cursor)
+        return self._rest(cursor)
+
+    def _rest(self, cursor: _Cursor) -> Iterator[tuple[bytes, bytes]]:
+        with translated("scan", str(self.directory)):
             try:
-                cursor.iterator.seek(start)
                 while cursor.iterator.valid():
                     yield cursor.iterator.key(), cursor.iterator.value()
                     cursor.iterator.next()

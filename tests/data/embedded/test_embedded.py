@@ -147,6 +147,23 @@ def test_a_removed_key_is_in_no_scan_before_or_after_the_commit(tmp_path: Path) 
         assert list(store.scan()) == [(b"a", b"1"), (b"c", b"2")]
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_scan_shows_the_rows_of_its_moment(tmp_path: Path, is_begun: bool) -> None:
+    with EmbeddedStore.open(tmp_path) as store:
+        store.put(b"a", b"1")
+        store.put(b"b", b"1")
+        store.commit()
+        store.put(b"c", b"1")
+        scan = store.scan(end=b"x")
+        found = [next(scan)] if is_begun else []
+        store.put(b"b", b"2")
+        store.put(b"d", b"2")
+        store.remove(b"a")
+        store.commit()
+        assert [*found, *scan] == [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]
+        assert list(store.scan()) == [(b"b", b"2"), (b"c", b"1"), (b"d", b"2")]
+
+
 def test_an_unknown_family_is_named_with_the_existing_ones(tmp_path: Path) -> None:
     with (
         EmbeddedStore.open(str(tmp_path / "state")) as store,
