@@ -38,6 +38,9 @@ _UNSYNCED: set[int] = set()
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF)
 """Errors of file systems that sync files, but not directories."""
 
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of two paths that cannot be linked. FUSE without links (gcsfuse) has no function for them."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _UNWRITABLE = (*_FULL, errno.EROFS, errno.EFBIG)
@@ -170,7 +173,7 @@ def _link(source: StrPath, target: StrPath) -> bool:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP):
+        if error.errno in _NO_LINK:
             return False
         raise
     return True

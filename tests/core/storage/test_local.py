@@ -72,15 +72,17 @@ class TestHardLinks:
         assert (tmp_path / "got").read_bytes() == b"new"
         assert os.link is link
 
+    @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
     def test_a_file_system_without_hard_links_gets_copies_and_the_log_says_so_once(
         self,
+        code: int,
         storage: LocalStorage,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         def refuse(source: Path, target: Path) -> None:
-            raise OSError(errno.EPERM, "Operation not permitted", str(source), None, str(target))
+            raise OSError(code, os.strerror(code), str(source), None, str(target))
 
         monkeypatch.setattr(os, "link", refuse)
         local_disk._WITHOUT_LINKS.clear()
