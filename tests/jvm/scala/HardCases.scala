@@ -33,6 +33,7 @@ object HardCases extends StoreCases {
     "shortage" -> FailedEvictions.loseNothing,
     "ahead" -> TakenRows.areBoundedAndInOrder,
     "key types" -> FamiliesByKey.haveTheTypesOfTheKey,
+    "lists" -> ListedValues.haveTheirOwnKeys,
     "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)
 
   def main(arguments: Array[String]): Unit = {

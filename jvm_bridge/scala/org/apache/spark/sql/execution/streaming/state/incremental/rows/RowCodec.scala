@@ -322,22 +322,21 @@ private object RowIterator {
   val Ended = 2
 }
 
-/** A [[RowIterator]] for families whose keys have many values: it returns a pair for each value. */
+/**
+ * A [[RowIterator]] for families whose keys have many values: it returns a pair for each value. Each is decoded when it
+ * is asked for, its key, too: other iterators of the family decode into the same rows.
+ */
 private[incremental] final class ValuesIterator(
     entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
     extends Iterator[UnsafeRowPair] {
   private val pair = new UnsafeRowPair
-  private var key: UnsafeRow = _
   private var values: Iterator[UnsafeRow] = Iterator.empty
   private var ended = false
 
   override def hasNext: Boolean = {
     while (!values.hasNext && !ended) {
-      if (entries.advance()) {
-        val codec = codecs.own(begun)
-        key = codec.decodeKey(entries)
-        values = codec.decodeValues(entries.value)
-      } else {
+      if (entries.advance()) values = codecs.own(begun).decodeValues(entries.value)
+      else {
         ended = true
         entries.close()
       }
@@ -347,7 +346,7 @@ private[incremental] final class ValuesIterator(
 
   override def next(): UnsafeRowPair = {
     if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
-    pair.withRows(key, values.next())
+    pair.withRows(codecs.own(begun).decodeKey(entries), values.next())
     check(pair)
     pair
   }
