@@ -34,6 +34,7 @@ object HardCases extends StoreCases {
     "ahead" -> TakenRows.areBoundedAndInOrder,
     "key types" -> FamiliesByKey.haveTheTypesOfTheKey,
     "lists" -> ListedValues.haveTheirOwnKeys,
+    "figures" -> LargestFigures.areOfOneStore,
     "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)
 
   def main(arguments: Array[String]): Unit = {

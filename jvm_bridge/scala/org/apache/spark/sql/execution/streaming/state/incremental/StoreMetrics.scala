@@ -117,8 +117,14 @@ object StoreMetrics {
       id,
       batch.keys,
       memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
-      reported.map { case (metric, read) => metric -> read(batch) }.toMap,
+      reported.map { case (metric, read) => ofStore(metric, id) -> read(batch) }.toMap,
       batch.merges.lastSnapshotVersion)
+  }
+
+  /** Spark adds up the figures of the stores of a join that are of equal metrics, before it adds them to its own. */
+  private def ofStore(metric: StateStoreCustomMetric, id: StateStoreId): StateStoreCustomMetric = metric match {
+    case largest: StateStoreCustomMaxMetric => largest.copy(store = id.storeName)
+    case other => other
   }
 
   private def custom(metric: ProgressMetric): StateStoreCustomMetric = {
@@ -133,8 +139,12 @@ object StoreMetrics {
   }
 }
 
-/** A metric whose value over all tasks is the largest value of a task; Spark's own metrics add the values up. */
+/**
+ * A metric whose value over all tasks and their stores is the largest value; Spark's own metrics add the values up.
+ */
 final class MaxMetric(kind: String) extends SQLMetric(kind, 0L) {
+  override def add(other: Long): Unit = if (other > value) set(other)
+
   override def copy(): MaxMetric = {
     val other = new MaxMetric(metricType)
     other.set(value)
@@ -145,8 +155,12 @@ final class MaxMetric(kind: String) extends SQLMetric(kind, 0L) {
     if (!other.isZero) set(math.max(value, other.value))
 }
 
-/** A figure of each store whose largest value is shown: an age, the length of a chain. */
-final case class StateStoreCustomMaxMetric(name: String, desc: String, kind: String = "sum")
+/**
+ * A figure of each store whose largest value is shown: an age, the length of a chain.
+ *
+ * @param store name of the store that the figure is of
+ */
+final case class StateStoreCustomMaxMetric(name: String, desc: String, kind: String = "sum", store: String = "")
     extends StateStoreCustomMetric {
   override def withNewDesc(desc: String): StateStoreCustomMaxMetric = copy(desc = desc)
 
