@@ -335,6 +335,32 @@ def test_changes_that_the_same_batch_replaced_are_shown_too(jvm: Jvm, tmp_path: 
     }
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_changes_of_a_removed_family_are_not_those_of_a_later_one(
+    jvm: Jvm, tmp_path: Path, restored: bool
+) -> None:
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+    id, version = None, 0
+
+    def begin(provider: str, **families: str) -> None:
+        jvm("begin", provider=provider, store="s", version=version, id=id)
+        jvm("families", store="s", **families)
+
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf, families=True)
+    later = "q" if restored else "p"
+    begin("p", create="kept,removed")
+    jvm("put", store="s", rows={"a": "old"}, family="removed")
+    id, version = jvm("commit", store="s")["id"], 1
+    begin("p", create="removed", remove="removed")
+    id, version = jvm("commit", store="s")["id"], 2
+    begin(later, create="kept,later")
+    jvm("put", store="s", rows={"a": "new"}, family="later")
+    id = jvm("commit", store="s")["id"]
+    changes = jvm("changes", provider=later, **{"from": 1}, to=3, id=id, family="later")
+    assert changes == [{"kind": "update", "key": "a", "value": "new", "batch": 2}]
+
+
 # ---- errors ---------------------------------------------------------------------------------------------
 
 

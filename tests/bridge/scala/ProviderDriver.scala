@@ -190,7 +190,7 @@ object ProviderDriver {
     case "changes" =>
       val provider = providers.get(text(c, "provider")).asInstanceOf[IncrementalStateStoreProvider]
       val feed = provider.getStateStoreChangeDataReader(
-        c.path("from").asLong, c.path("to").asLong, None, Json.text(c, "id"))
+        c.path("from").asLong, c.path("to").asLong, Json.text(c, "family"), Json.text(c, "id"))
       Json.obj("ok" -> Json.array(feed.map { case (kind, key, value, batch) =>
         Json.obj("kind" -> RecordType.getRecordTypeAsString(kind), "key" -> key.getString(0),
           "value" -> Option(value).map(_.getString(0)), "batch" -> batch)

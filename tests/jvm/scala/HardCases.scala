@@ -28,7 +28,7 @@ object HardCases extends StoreCases {
     "change" -> aFaultWithinAChangeEndsTheTransaction,
     "compressed" -> compressedBasesCountTheirIndexes,
     "reader" -> LongReader.pinsNothing,
-    "families" -> familiesAreCountedThoughTheirIdsAreReused,
+    "families" -> familiesAreCountedThoughOthersWereRemoved,
     "pending" -> versionsThatACommitRollsBackAreFreed,
     "shortage" -> FailedEvictions.loseNothing,
     "ahead" -> TakenRows.areBoundedAndInOrder,
@@ -240,7 +240,7 @@ object HardCases extends StoreCases {
     reader.abort()
   }
 
-  private def familiesAreCountedThoughTheirIdsAreReused(
+  private def familiesAreCountedThoughOthersWereRemoved(
       directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
     def key(family: Int, i: Int): Array[Byte] = ColumnFamilies.from(family) ++ bytes(s"key$i")
     def counts(families: ColumnFamilies): Map[String, Long] = families.byName.map { case (name, one) =>
@@ -256,26 +256,26 @@ object HardCases extends StoreCases {
       at = VersionId(at.number + 1, Some(s"id${at.number}"))
       transaction.committed(at)
     }
-    def removeAll(transaction: Transaction): Unit = transaction.removeRange(ColumnFamilies.from(1),
-      ColumnFamilies.until(1))
+    def removeAll(transaction: Transaction, family: Int): Unit =
+      transaction.removeRange(ColumnFamilies.from(family), ColumnFamilies.until(family))
     val first = before.added("first", internal = false)
     batch(first, Map("default" -> 10L, "first" -> 7L)) { transaction =>
       for (i <- 0 until 10) transaction.put(key(0, i), bytes("v"))
       for (i <- 0 until 7) transaction.put(key(1, i), bytes("v"))
     }
     val second = before.removed("first").added("second", internal = false)
-    expect(second.get("second").get.id == 1, "the id is another")
+    expect(second.get("second").get.id == 2, "the id of a removed family is used again")
     batch(second, Map("default" -> 10L, "second" -> 3L)) { transaction =>
-      removeAll(transaction)
-      for (i <- 5 until 8) transaction.put(key(1, i), bytes("w"))
+      removeAll(transaction, 1)
+      for (i <- 5 until 8) transaction.put(key(2, i), bytes("w"))
     }
     batch(before.removed("second").added("third", internal = false), Map("default" -> 9L, "third" -> 1L)) {
       transaction =>
-        removeAll(transaction)
-        transaction.put(key(1, 5), bytes("x"))
+        removeAll(transaction, 2)
+        transaction.put(key(3, 5), bytes("x"))
         transaction.remove(key(0, 0))
     }
-    batch(before.removed("third"), Map("default" -> 9L))(removeAll)
+    batch(before.removed("third"), Map("default" -> 9L))(removeAll(_, 3))
   }
 
   /**

@@ -40,8 +40,9 @@ final case class DeltaMetadata(
     writer: String) {
 
   def toJson: Array[Byte] = Json.bytes(Json.obj(
-    "format" -> CheckpointFormat.number, "version" -> version.number, "id" -> version.id, "parent" -> parent,
-    "keys" -> keys, "puts" -> puts, "removes" -> removes, "column_families" -> families.toJson, "writer" -> writer))
+    Seq("format" -> CheckpointFormat.number, "version" -> version.number, "id" -> version.id, "parent" -> parent,
+      "keys" -> keys, "puts" -> puts, "removes" -> removes, "column_families" -> families.toJson) ++
+      families.lastOfRemoved.map("last_family" -> _) :+ ("writer" -> writer): _*))
 }
 
 object DeltaMetadata {
@@ -61,7 +62,7 @@ object DeltaMetadata {
       fields.path("keys").asLong(-1),
       fields.path("puts").asLong,
       fields.path("removes").asLong,
-      ColumnFamilies.fromJson(fields.path("column_families")),
+      ColumnFamilies.fromJson(fields.path("column_families"), fields.path("last_family").asInt),
       Json.text(fields, "writer").getOrElse(""))
   }
 }
@@ -126,22 +127,30 @@ private[checkpoint] object CheckpointFormat {
  */
 final case class ColumnFamily(id: Int, internal: Boolean, keys: Long)
 
-/** The column families of one version of a store, by name; `default` is always among them. Immutable. */
-final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
+/**
+ * The column families of one version of a store, by name; `default` is always among them. Immutable.
+ *
+ * @param lastId the highest id that a family had, of these or of those that were removed
+ */
+final case class ColumnFamilies private (byName: Map[String, ColumnFamily], lastId: Int) {
   def get(name: String): Option[ColumnFamily] = byName.get(name)
 
   /**
-   * Returns these families and a new one, which gets the id above the highest in use.
+   * Returns these families and a new one, which gets an id that none has had: older deltas have the changes of removed
+   * families under their ids.
    *
-   * @throws java.lang.IllegalArgumentException if 65534 families exist
+   * @throws java.lang.IllegalArgumentException if 65534 families were made
    */
   def added(name: String, internal: Boolean): ColumnFamilies = {
-    val id = byName.values.map(_.id).max + 1
+    val id = lastId + 1
     require(id < Reserved.familyId, s"no column family id is left for '$name'")
-    ColumnFamilies(byName + (name -> ColumnFamily(id, internal, keys = 0)))
+    ColumnFamilies(byName + (name -> ColumnFamily(id, internal, keys = 0)), id)
   }
 
-  def removed(name: String): ColumnFamilies = ColumnFamilies(byName - name)
+  def removed(name: String): ColumnFamilies = ColumnFamilies(byName - name, lastId)
+
+  /** Returns the highest id that a family had, if that one was removed. */
+  private[checkpoint] def lastOfRemoved: Option[Int] = Option.when(byName.values.forall(_.id < lastId))(lastId)
 
   def count(internal: Boolean): Int = byName.values.count(_.internal == internal)
 
@@ -150,14 +159,14 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
   /**
    * Returns these families with their numbers of keys after the changes of a transaction on a version.
    *
-   * @param before the families of that version: one of these may have the id of another that was removed since
+   * @param before the families of that version
    * @param keys   number of keys of the whole store after the changes
    * @param growth by how many keys each family grew, by id (0 beyond its end); evaluated only if there is more than
    *               one family
    */
   def counted(before: ColumnFamilies, keys: Long, growth: => Array[Long]): ColumnFamilies =
     if (byName.size == 1) {
-      ColumnFamilies(byName.map { case (name, family) => name -> family.copy(keys = keys) })
+      ColumnFamilies(byName.map { case (name, family) => name -> family.copy(keys = keys) }, lastId)
     } else {
       val byId = growth
       val keysById = before.byName.values.map(family => family.id -> family.keys).toMap.withDefaultValue(0L)
@@ -165,9 +174,10 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
         name -> (keysById(family.id) + (if (family.id < byId.length) byId(family.id) else 0L))
       }
       // A family whose count stays is the same object in all versions.
-      ColumnFamilies(counts.foldLeft(byName) { case (families, (name, keys)) =>
+      val counted = counts.foldLeft(byName) { case (families, (name, keys)) =>
         if (families(name).keys == keys) families else families + (name -> families(name).copy(keys = keys))
-      })
+      }
+      ColumnFamilies(counted, lastId)
     }
 
   /** Returns the families in the JSON of docs/format.md. */
@@ -180,15 +190,17 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
 object ColumnFamilies {
   val Default: ColumnFamily = ColumnFamily(0, internal = false, keys = 0)
 
-  val initial: ColumnFamilies = ColumnFamilies(Map(StateStore.DEFAULT_COL_FAMILY_NAME -> Default))
+  val initial: ColumnFamilies = ColumnFamilies(Map(StateStore.DEFAULT_COL_FAMILY_NAME -> Default), Default.id)
 
-  private[checkpoint] def fromJson(node: JsonNode): ColumnFamilies = {
+  /** @param last the highest id that a family had, if that one was removed; else any lower number */
+  private[checkpoint] def fromJson(node: JsonNode, last: Int): ColumnFamilies = {
     val stored = node.properties.asScala.map { field =>
       val family = field.getValue
       field.getKey -> ColumnFamily(
         family.path("id").asInt, family.path("internal").asBoolean, family.path("keys").asLong)
     }
-    ColumnFamilies(initial.byName ++ stored)
+    val byName = initial.byName ++ stored
+    ColumnFamilies(byName, math.max(last, byName.values.map(_.id).max))
   }
 
   /** Returns the first key that a family can have. */
