@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.lookahead.Take
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.FailedEvictions
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{
-  FailedCalls, StateConf, StoreVersions, Transaction
+  FailedCalls, FreedRecords, StateConf, StoreVersions, Transaction
 }
 
 /**
@@ -35,6 +35,7 @@ object HardCases extends StoreCases {
     "key types" -> FamiliesByKey.haveTheTypesOfTheKey,
     "lists" -> ListedValues.haveTheirOwnKeys,
     "figures" -> LargestFigures.areOfOneStore,
+    "appends" -> FreedRecords.areNotReadAfterAppends,
     "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)
 
   def main(arguments: Array[String]): Unit = {

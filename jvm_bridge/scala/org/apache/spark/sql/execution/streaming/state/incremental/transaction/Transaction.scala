@@ -530,7 +530,6 @@ final class Transaction private[transaction] (
       else if (lastFound == 0 || !Record.hasKey(lastFound, hash.toInt, key)) 0L
       else if (Record.isRemoved(lastFound)) MemTable.wasAbsent
       else MemTable.wasPresent
-    lastFound = 0
     memtable.change(slot, hash, key, value, room, prior, appended)
   }
 
@@ -554,8 +553,10 @@ final class Transaction private[transaction] (
     writingThread = Thread.currentThread
   }
 
+  /** Ends a call that took memory for a change, and may have freed that of committed rows for it. */
   private def exitFromChange(): Unit = {
     writingThread = null
+    lastFound = 0
     calls.exit()
   }
 
