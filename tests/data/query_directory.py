@@ -54,6 +54,8 @@ class QueryDirectory:
         self._before, self._older = copy.deepcopy(self.state), dict(self.newest)
         self._provider = provider
         self._names = names
+        self._family = 0
+        self._removed: dict[StoreKey, list[bytes]] = {}
         self.uncounted: dict[str, int] = {}
         """Rows that the written records leave out of their count, of a `family` or the `store`."""
         self.scratch.mkdir(parents=True, exist_ok=True)
@@ -107,8 +109,19 @@ class QueryDirectory:
         except StateStoreError as error:
             return error.message
 
+    def commit_anew(self, rows: Rows, family: int) -> None:
+        """Run a batch that removes the column family, and makes it anew with another id."""
+        before, self._family = self._family, family
+        self._removed = {
+            key: [before.to_bytes(2, "big") + name for name in state] for key, state in self.state.items()
+        }
+        self.state = {key: {} for key in self.keys}
+        self.commit(rows)
+        self._removed = {}
+
     def write_version(self, key: StoreKey, rows: Rows, parent: VersionId | None) -> VersionId:
         """Store the delta of a store's next version."""
+        removed = self._removed.get(key, [])
         at = VersionId(self.version, self._new_id(key))
         state = self.state[key]
         state.update({name: value for name, value in rows.items() if value is not None})
@@ -117,20 +130,21 @@ class QueryDirectory:
         parent_id = parent_of(parent or VersionId(0, None))
         puts = sum(value is not None for value in rows.values())
         counts = {scope: len(state) - self.uncounted.get(scope, 0) for scope in ("family", "store")}
-        families = {"default": ColumnFamily(0, False, counts["family"])}
+        families = {"default": ColumnFamily(self._family, False, counts["family"])}
         record = DeltaMetadata(
             at.number,
             at.checkpoint_id,
             parent_id,
             counts["store"],
             puts,
-            len(rows) - puts,
+            len(rows) + len(removed) - puts,
             families,
             "tests",
         )
         local = self.scratch / f"{uuid.uuid4()}.sst"
-        sorted_rows = sorted((b"\0\0" + name, value) for name, value in rows.items())
-        write_delta(local, sorted_rows, record)
+        written = {self._family.to_bytes(2, "big") + name: value for name, value in rows.items()}
+        written.update(dict.fromkeys(removed))
+        write_delta(local, sorted(written.items()), record)
         crc = zlib.crc32(local.read_bytes())
         self.store(key).upload(local, DeltaName(at.number, at.checkpoint_id, parent_id, crc).path)
         return at

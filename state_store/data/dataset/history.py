@@ -86,28 +86,26 @@ class Changes:
                 size_bytes = after.lineage_bytes + (before.size_bytes if before else 0)
                 try:
                     with partitions.reporting([after, *([before] if before else [])], size_bytes):
-                        difference = self._diff(before, after, since, scratch)
+                        difference = self._diff(before, after, since, number, scratch)
                         yield from _diff_batches(self._columns, difference, number)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
 
     def _diff(
-        self, older: PinnedVersion | None, newer: PinnedVersion, since: int, scratch: Path
+        self, older: PinnedVersion | None, newer: PinnedVersion, since: int, number: int, scratch: Path
     ) -> Iterator[Change]:
-        name = self._columns.view.schema.family
         before = None if older is None else older.restore(scratch / "before")
-        family = None if before is None else before.column_families.get(name)
-        after = None
-        if family is None:
-            after = newer.restore(scratch / "after")
-            family = after.column_families.get(name)
-            if family is None:
-                return iter(())
-        prefix = family.id.to_bytes(FAMILY_BYTES, "big")
-        touched = _touched(newer, since, prefix, scratch / "delta")
-        if touched is not None:
-            return _looked_up(before, touched)
-        return _compared(before, after or newer.restore(scratch / "after"), prefix)
+        family = None if before is None else before.column_families.get(self._columns.view.schema.family)
+        id_ = self._partitions.family_id(number)
+        id_before = id_ if family is None else family.id
+        if id_before is None:
+            return iter(())
+        if id_ in (None, id_before):
+            touched = _touched(newer, since, _prefix(id_before), scratch / "delta")
+            if touched is not None:
+                return _looked_up(before, touched)
+        after = newer.restore(scratch / "after")
+        return _compared(before, after, _prefix(id_before), _prefix(id_before if id_ is None else id_))
 
     def _feeds(self, since: int) -> Iterator[pyarrow.RecordBatch]:
         partitions = self._partitions
@@ -117,7 +115,7 @@ class Changes:
                     family = partitions.family(number)
                     if family is None:
                         continue
-                    prefix = family.id.to_bytes(FAMILY_BYTES, "big")
+                    prefix = _prefix(family.id)
                     records = records_of(pins[number], version, prefix, partitions.directory / "delta")
                     yield from _feed_batches(self._columns, version, records, number)
 
@@ -293,15 +291,31 @@ def _looked_up(base: LocalDatabase | None, touched: dict[bytes, bytes | None]) -
             yield key, database.get(key), touched[key]
 
 
-def _compared(before: LocalDatabase | None, after: LocalDatabase, family: bytes) -> Iterator[Change]:
-    """Yield the changes between two databases from all rows of a column family, in order."""
-    end = (int.from_bytes(family, "big") + 1).to_bytes(FAMILY_BYTES, "big")
+def _compared(
+    before: LocalDatabase | None, after: LocalDatabase, family_before: bytes, family: bytes
+) -> Iterator[Change]:
+    """Yield the changes between two databases from all rows of a column family, in order.
+
+    Its id in the older one may be another, because the family was removed and made anew.
+    """
     with open_database(after) as newer:
+        rows = newer.scan(family, _end(family))
         if before is None:
-            yield from ((key, None, value) for key, value in newer.scan(family, end))
+            yield from ((key, None, value) for key, value in rows)
             return
         with open_database(before) as older:
-            yield from _merged(older.scan(family, end), newer.scan(family, end))
+            rows_before = older.scan(family_before, _end(family_before))
+            yield from _merged(((family + key[FAMILY_BYTES:], value) for key, value in rows_before), rows)
+
+
+def _prefix(family: int) -> bytes:
+    """Return the bytes with which the keys of a column family begin."""
+    return family.to_bytes(FAMILY_BYTES, "big")
+
+
+def _end(prefix: bytes) -> bytes:
+    """Return the key after all keys of a column family."""
+    return _prefix(int.from_bytes(prefix, "big") + 1)
 
 
 def _merged(before: Iterator[tuple[bytes, bytes]], after: Iterator[tuple[bytes, bytes]]) -> Iterator[Change]:
@@ -392,12 +406,11 @@ class History:
             family: the id of the column family.
             number: the partition.
         """
-        end = (int.from_bytes(family, "big") + 1).to_bytes(FAMILY_BYTES, "big")
         return self._over_versions(
             number,
             family,
             lambda records: self._kept(condition, records),
-            lambda database: self._kept(condition, database.scan(family, end)),
+            lambda database: self._kept(condition, database.scan(family, _end(family))),
         )
 
     def _over_versions(

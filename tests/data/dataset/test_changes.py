@@ -9,12 +9,15 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from query_directory import QueryDirectory
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, shown
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
+from state_store.data.rows.encoder import encode
 from state_store.errors import MissingError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
@@ -158,3 +161,25 @@ def test_leases_of_both_versions_are_released(tmp_path):
     with state_store.open(str(directory)) as state:
         state.diff(1).read_all()
     assert list(Path(directory).glob("state/0/*/lease/*.json")) == []
+
+
+def test_a_family_that_was_made_anew_is_compared_by_its_name(tmp_path):
+    """Spark gives a state variable that was removed, and comes again, another id."""
+    columns = pa.schema([("name", pa.string())])
+    query = QueryDirectory(tmp_path / "query", tmp_path / "scratch", partitions=1)
+    description = json.dumps(
+        {"type": "struct", "fields": [{"name": "name", "type": "string", "nullable": True, "metadata": {}}]}
+    ).encode()
+    texts = (b"v1", description, description)
+    schema = b"".join(len(text).to_bytes(2, "big") + text for text in texts)
+    query.storage.write("state/0/0/_metadata/schema", schema, overwrite=True)
+
+    def encoded(*names: str) -> list[bytes]:
+        return encode(pa.RecordBatch.from_pydict({"name": names}, columns).columns, len(names)).to_pylist()
+
+    a, b, c, old, new = encoded("a", "b", "c", "old", "new")
+    query.commit({a: old, b: old})
+    query.commit_anew({a: old, b: new, c: new}, family=3)
+    with state_store.open(str(query.root)) as state:
+        found = state.diff(1).read_all().to_pylist()
+    assert [(row["name"], row["change"]) for row in found] == [("b", "changed"), ("c", "added")]
