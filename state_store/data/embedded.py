@@ -57,11 +57,15 @@ EMPTY = VersionId(0, None)
 class WriteBuffer:
     """Uncommitted writes to a version, which has these column families. One thread at a time.
 
-    A full key has the two bytes of its column family in front.
+    A full key has the two bytes of its column family in front. `last_family` is the highest id that a removed
+    family had.
     """
 
-    def __init__(self, version: VersionId, families: Mapping[str, ColumnFamily]) -> None:
+    def __init__(
+        self, version: VersionId, families: Mapping[str, ColumnFamily], last_family: int | None = None
+    ) -> None:
         self._version = version
+        self._last_family = -1 if last_family is None else last_family
         self._families = dict(families)
         self._values: dict[bytes, bytes | None] = {}
         self._growth: dict[int, int] = {}
@@ -120,8 +124,16 @@ class WriteBuffer:
     def create_family(self, name: str) -> None:
         """Make a column family, unless it exists."""
         if name not in self._families:
-            ids = [column_family.id for column_family in self._families.values()]
-            self._families[name] = ColumnFamily(max(ids, default=-1) + 1)
+            self._families[name] = ColumnFamily(max(self._highest_id, self._last_family) + 1)
+
+    @property
+    def _highest_id(self) -> int:
+        return max((column_family.id for column_family in self._families.values()), default=-1)
+
+    @property
+    def last_family(self) -> int | None:
+        """The highest id that a column family had, if that family was removed."""
+        return self._last_family if self._last_family > self._highest_id else None
 
     def in_order(self) -> list[tuple[bytes, bytes | None]]:
         """Return the writes in the order of their full keys; None removes."""
@@ -353,7 +365,15 @@ class EmbeddedStore(Closing):
         families, puts, removes = self.families, self._changes.puts, self._changes.removes
         keys = sum(column_family.keys for column_family in families.values())
         metadata = DeltaMetadata(
-            version.number, version.checkpoint_id, parent, keys, puts, removes, families, merge.WRITER
+            version.number,
+            version.checkpoint_id,
+            parent,
+            keys,
+            puts,
+            removes,
+            families,
+            merge.WRITER,
+            self._changes.last_family,
         )
         with self._context.workspace.scratch() as scratch:
             path = scratch / "delta.sst"
@@ -373,13 +393,13 @@ class EmbeddedStore(Closing):
             self._open.ingest([path])
         if merge.sorted_runs(self._open.files()) > merge.MAX_RUNS:
             self._open.compact_runs()  # each delta is an open file that every look-up reads
-        self._version, self._committed = version, families
+        self._version, self._committed, self._last_family = version, families, metadata.last_family
         self.abort()
         return version
 
     def abort(self) -> None:
         """Drop the changes since the last commit."""
-        self._changes = WriteBuffer(self._version, self._committed)
+        self._changes = WriteBuffer(self._version, self._committed, self._last_family)
 
     @local_disk_errors()
     def checkpoint(self, *, full: bool = False) -> merge.Published:
@@ -445,6 +465,9 @@ class EmbeddedStore(Closing):
             shutil.rmtree(self._database.directory, ignore_errors=True)
         self._database = Database(base.directory, self._context.settings)
         self._committed = dict(base.column_families) or {DEFAULT_FAMILY: ColumnFamily(0)}
+        record = self._database.metadata()
+        newest = None if record is None else DeltaMetadata.from_json(record, file=str(base.directory))
+        self._last_family = None if newest is None else newest.last_family
         self._version, self._seen = base.version, result.seen
         self.abort()
 

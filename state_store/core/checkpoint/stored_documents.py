@@ -105,6 +105,7 @@ class DeltaMetadata:
     """Value of the reserved record.
 
     `keys` counts the rows of the whole store after the batch, `puts` and `removes` the records of the delta.
+    `last_family` is the highest id that a column family had, None if that family is there.
     """
 
     version: Positive
@@ -115,6 +116,7 @@ class DeltaMetadata:
     removes: int
     column_families: Mapping[str, ColumnFamily] = field(default_factory=dict)
     writer: str = ""
+    last_family: int | None = None
 
     @property
     def version_id(self) -> VersionId:

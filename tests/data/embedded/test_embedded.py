@@ -12,8 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
+from state_store.core.engine.database import write_delta
 from state_store.core.snapshots.merge import MAX_RUNS
+from state_store.core.storage import open_storage
 from state_store.data.embedded import EmbeddedStore
 from state_store.errors import ConflictError, LocalDiskError, MissingError, OptionError
 
@@ -162,6 +165,32 @@ def test_a_scan_shows_the_rows_of_its_moment(tmp_path: Path, is_begun: bool) -> 
         store.commit()
         assert [*found, *scan] == [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]
         assert list(store.scan()) == [(b"b", b"2"), (b"c", b"1"), (b"d", b"2")]
+
+
+def test_no_family_gets_the_id_that_a_removed_one_had(tmp_path: Path) -> None:
+    with EmbeddedStore.open(tmp_path / "store") as store:
+        store.create_family("removed")
+        store.put(b"a", b"1", "removed")
+        first = store.commit()
+    at = VersionId(2, "01234567-89ab-cdef-0123-456789abcdef")
+    kept = {"default": ColumnFamily(0)}
+    metadata = DeltaMetadata(2, at.checkpoint_id, first.checkpoint_id, 0, 0, 1, kept, last_family=1)
+    delta = tmp_path / "delta.sst"
+    _, crc = write_delta(delta, [(b"\0\1a", None)], metadata)
+    name = DeltaName(2, at.checkpoint_id, first.checkpoint_id, crc)
+    open_storage(str(tmp_path / "store")).upload(delta, name.path)
+    with EmbeddedStore.open(tmp_path / "store") as store:
+        assert store.version == at
+        store.put(b"b", b"1")
+        store.commit()
+        store.create_family("dropped")
+        store.abort()
+        store.create_family("later")
+        assert store.families["later"].id == 2
+        store.commit()
+    with EmbeddedStore.open(tmp_path / "store") as store:
+        store.create_family("last")
+        assert store.families["last"].id == 3
 
 
 def test_an_unknown_family_is_named_with_the_existing_ones(tmp_path: Path) -> None:
