@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -37,6 +38,8 @@ from state_store.errors import MissingError, OptionError, StateStoreError, Stora
 from state_store.observe.figures import VersionFigures, broken_store, lineage_figures, store_figures
 from state_store.observe.rest_answers import Checkpoint, Failure, OperatorNames, Store, Verdict
 from state_store.observe.verdict import Totals, judge, totals_of
+
+_log = logging.getLogger(__name__)
 
 IDLE_S = 600.0
 """Seconds without a request after which storage is not looked at any more, until the next request."""
@@ -174,9 +177,9 @@ class Looker:
         query = self._opened()
         batch = query.logs.newest_committed()
         last = self._last
-        if batch is None and last is not None and last.batch is not None:
-            self._query = None
-            query = self._opened()  # raises if the directory is gone
+        if last is not None and last.batch is not None and (batch is None or batch < last.batch):
+            self._query = None  # another query has taken its place, or the directory is gone
+            query = self._opened()
         if (
             last is not None
             and not fully
@@ -282,7 +285,7 @@ class Looker:
             contents = StoreContents.read(self._storages[key], self._known.get(key))
             store = FoundStore(key, contents)
         except (StateStoreError, OSError) as error:
-            failure = Failure(**as_store_error(error).to_json())
+            failure = failure_of(error)
             if failure.kind == "storage":
                 raise
             return None, broken_place(place, failure), []
@@ -302,6 +305,13 @@ class Looker:
             return store, figures, history
         except StateStoreError as error:
             return store, broken_store(store, operator_name, Failure(**error.to_json())), []
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return an error as an answer has it."""
+    if isinstance(error, (StateStoreError, OSError)):
+        return Failure(**as_store_error(error).to_json())
+    return Failure("internal", f"a defect of this program: {error!r}")
 
 
 def _failure(problem: KnownProblem) -> Failure:
@@ -486,7 +496,7 @@ def examine(checkpoint: str, *, objective_ms: int | None = None, runtime: Runtim
     except (MissingError, OptionError):
         raise
     except (StateStoreError, OSError) as error:
-        failure = Failure(**as_store_error(error).to_json())
+        failure = failure_of(error)
         verdict = judge(totals_of([], unreadable=True), [], runtime.wall_ms(), error=failure)
         return Examination(verdict, None)
     finally:
@@ -627,8 +637,10 @@ class Watched:
         try:
             look = self._looker.look(fully=fully)
             state = State(look, None, before.errors, _remembered(before.history, look.history))
-        except (StateStoreError, OSError) as error:
-            failure = Failure(**as_store_error(error).to_json())
+        except Exception as error:  # without its thread, the last look would be shown for ever
+            failure = failure_of(error)
+            if failure.kind == "internal":
+                _log.error("a look at %s failed", self.location, exc_info=error)
             state = replace(before, error=failure, errors=before.errors + 1)
         with self._changed:
             self._state = state

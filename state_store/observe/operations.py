@@ -15,16 +15,9 @@ from state_store.core.storage import open_storage
 from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.maintenance.full_checkpoints import full_checkpoint
 from state_store.data.query import Query, StoreKey
-from state_store.errors import (
-    BusyError,
-    ConflictError,
-    MissingError,
-    OptionError,
-    StateStoreError,
-    as_store_error,
-)
+from state_store.errors import BusyError, ConflictError, MissingError, OptionError
 from state_store.observe import rest_answers
-from state_store.observe.look import Watched
+from state_store.observe.look import Watched, failure_of
 
 IN_PROGRESS, COMPLETED = "IN_PROGRESS", "COMPLETED"
 
@@ -212,7 +205,7 @@ class Operations:
                 for _ in workers.map(lambda key: self._make_store(query, running, key), keys):
                     pass
         except Exception as error:
-            failure = _failure(error)
+            failure = failure_of(error)
             with self._lock:
                 running.failure = failure
         with self._lock:
@@ -237,7 +230,7 @@ class Operations:
             try:
                 outcome = _already(query, key) or _made(query, key, _reason(running))
             except Exception as error:
-                failure = _failure(error)
+                failure = failure_of(error)
                 outcome = rest_answers.StoreOutcome(
                     key.operator, key.partition, key.name, "failed", failure=failure
                 )
@@ -292,12 +285,6 @@ def _made(query: Query, key: StoreKey, reason: str) -> rest_answers.StoreOutcome
     return rest_answers.StoreOutcome(
         key.operator, key.partition, key.name, "made", snapshot.version.number, snapshot.files, snapshot.bytes
     )
-
-
-def _failure(error: Exception) -> rest_answers.Failure:
-    if isinstance(error, (StateStoreError, OSError)):
-        return rest_answers.Failure(**as_store_error(error).to_json())
-    return rest_answers.Failure("internal", f"a defect of this program: {error!r}")
 
 
 def _range(request: rest_answers.FullCheckpointRequest) -> tuple[int | None, int | None, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -237,6 +238,38 @@ def test_looks_at_many_stores_are_rarer_if_nobody_says_how_often(query: QueryDir
             watched._state = replace(watched.state(), look=few)
             found.append(watched.pace_s())
         assert found == paces
+
+
+def test_a_defect_of_a_look_is_shown_and_the_next_look_is_made(
+    query: QueryDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched = Watched("query", query.location, every_s=30)
+    watched.look_now()
+    with monkeypatch.context() as patched:
+        patched.setattr(Looker, "look", lambda *_, **__: {}["figure"])
+        watched.look_now()
+    failed = watched.state()
+    assert failed.error is not None and failed.error.kind == "internal"
+    assert "KeyError('figure')" in failed.error.message
+    assert failed.look is not None and failed.errors == 1
+    assert f"a look at {query.location} failed" in caplog.text
+    watched.look_now()
+    assert watched.state().error is None
+
+
+def test_a_query_that_takes_the_place_of_another_is_looked_at_anew(
+    query: QueryDirectory, tmp_path: Path
+) -> None:
+    looker = Looker(query.location)
+    before = looker.look()
+    shutil.rmtree(query.root)
+    other = QueryDirectory(query.root, tmp_path / "other", partitions=3)
+    other.storage.write("metadata", b'{"id":"another"}', overwrite=True)
+    other.commit(rows(0, 3))
+    after = looker.look()
+    assert (before.batch, after.batch) == (11, 0)
+    assert (len(before.stores), len(after.stores)) == (2, 3)
+    assert after.id == "another"
 
 
 def test_a_batch_took_what_spark_s_logs_say(query: QueryDirectory) -> None:
