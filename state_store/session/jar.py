@@ -61,6 +61,9 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 """Configuration of log4j: warnings, to standard error."""
 
+_LOG_OPTIONS = ("-Xlog:disable", "-Xlog:all=warning:stderr")
+"""Java writes its own warnings, and what JAVA_TOOL_OPTIONS asks for, among the events otherwise."""
+
 _TOLD_LINES = 20
 
 _OUT_OF_MEMORY = 3
@@ -260,6 +263,7 @@ class JvmProgram:
             *([f"-Xmx{self._memory}"] if self._memory else []),
             "-XX:+IgnoreUnrecognizedVMOptions",
             "-XX:+ExitOnOutOfMemoryError",
+            *_LOG_OPTIONS,
             "--enable-native-access=ALL-UNNAMED",
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
             f"-Dlog4j2.configurationFile={scratch}/log4j2.properties",

@@ -538,7 +538,8 @@ def test_without_java_nothing_is_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.tier("more")
-def test_a_jvm_that_ends_by_itself_is_an_error(tmp_path):
+def test_a_jvm_that_ends_by_itself_is_an_error(monkeypatch):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xlog:gc*")  # to the standard output
     with (
         pytest.raises(InternalError, match=r"no\.such\.Program"),
         JvmProgram("no.such.Program", {}) as program,
