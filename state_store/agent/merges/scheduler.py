@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from state_store.agent.merges.merging import (
@@ -199,11 +199,13 @@ class MergeQueue:
 
     def next(self, now_s: float, is_ready: IsReady = always_ready) -> tuple[int, MergeRequest] | None:
         """Return the merge to start now, with its store. It runs from now on, until `ended` or `put_back`."""
-        busy = {merges.group for merges in self._stores.values() if merges.running is not None}
+        running = [merges for merges in self._stores.values() if merges.running is not None]
+        busy = {merges.group for merges in running}
+        counts = {is_ingest: self._count_limited(running, ingest=is_ingest) for is_ingest in (False, True)}
         for store in sorted(self._waiting_stores(), key=lambda store: self._stores[store].order):
             merges = self._stores[store]
             merges.needs_files = False
-            for request in () if merges.group in busy else self._eligible(merges, now_s):
+            for request in () if merges.group in busy else self._eligible(merges, now_s, counts):
                 if request.moves or is_ready(store):
                     self._start(merges, request)
                     return store, request
@@ -333,14 +335,19 @@ class MergeQueue:
             del self._stores[store]
         return is_over
 
-    def _eligible(self, merges: _StoreMerges, now_s: float) -> list[MergeRequest]:
-        """Return the requests that time and limits allow now, the one that publishes first."""
+    def _eligible(
+        self, merges: _StoreMerges, now_s: float, counts: Mapping[bool, int]
+    ) -> list[MergeRequest]:
+        """Return the requests that time and limits allow now, the one that publishes first.
+
+        `counts` are the merges that run, of those that publish (False) and of kind `ingest` (True).
+        """
         return [
             lane.waiting
             for lane in merges.lanes
             if lane.waiting is not None
             and now_s >= lane.not_before_s
-            and self._running(ingest=lane is merges.ingest) < merges.limits.concurrent
+            and counts[lane is merges.ingest] < merges.limits.concurrent
         ]
 
     def _start(self, merges: _StoreMerges, request: MergeRequest) -> None:
@@ -348,11 +355,12 @@ class MergeQueue:
         merges.ingest.waiting = None  # one that publishes gives memory back as well
         merges.lane_of(request).waiting = None
 
-    def _running(self, *, ingest: bool) -> int:
+    @staticmethod
+    def _count_limited(running: Sequence[_StoreMerges], *, ingest: bool) -> int:
         """Count the running merges that a limit is for: nobody waits for them."""
         return sum(
-            merges.running is not None and not merges.awaited and (merges.running.kind == INGEST) == ingest
-            for merges in self._stores.values()
+            not merges.awaited and merges.running is not None and (merges.running.kind == INGEST) == ingest
+            for merges in running
         )
 
 

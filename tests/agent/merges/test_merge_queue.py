@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import FrameType
 
 from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.merges.scheduler import MergeLimits, MergeQueue
@@ -216,3 +218,26 @@ def test_providers_of_one_location_merge_one_after_the_other_and_inherit() -> No
     waiting.ask(1, request("incremental"))
     assert waiting.next(5.0) is None, "another merge of the location runs"
     assert waiting.ended(2, 5.0, succeeded=False) == 2
+
+
+def test_a_look_at_many_stores_that_wait_takes_as_many_steps_as_there_are_stores() -> None:
+    def calls_of_a_look(stores: int) -> int:
+        waiting = queue(*range(stores))
+        for store in range(stores):
+            waiting.ask(store, request("full"))
+        assert waiting.next(0.0) is not None
+        calls = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            assert waiting.next(0.0) is None, "as many run as the limit says"
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    assert calls_of_a_look(400) < 3 * calls_of_a_look(200)
