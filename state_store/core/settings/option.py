@@ -7,6 +7,7 @@ options. Immutable, safe for any thread.
 
 from __future__ import annotations
 
+import math
 import re
 import zoneinfo
 from collections.abc import Callable
@@ -24,6 +25,15 @@ BYTE_UNITS = {"": 1, "b": 1} | {
     for more in ("", "b", "ib")
 }
 DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+MAX_BYTES = (1 << 63) - 1
+"""Largest size: the JVM has no larger number."""
+
+MAX_DURATION_MS = 36_500 * DURATION_UNITS_MS["d"]
+"""Longest duration, 100 years. No thread can wait for three times as long."""
+
+_LONGEST_MONTHS = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
+"""Days of the months that never have 31."""
 
 PREFIX = "spark.sql.streaming.stateStore.incremental."
 QUERY = "query"
@@ -63,6 +73,12 @@ class Cron:
         weekdays = frozenset(day % 7 for day in weekdays)
         return cls(minutes, hours, days, months, weekdays, parts[2] == "*", parts[4] == "*")
 
+    @property
+    def has_dates(self) -> bool:
+        """True if there is a date that fits, in some year."""
+        by_day = any(min(self.days) <= _LONGEST_MONTHS.get(month, 31) for month in self.months)
+        return by_day or not (self.any_day or self.any_weekday)
+
     def has_date(self, month: int, day: int, weekday: int) -> bool:
         """Return True if the schedule has a time on that date; `weekday` as in `weekdays`."""
         by_day, by_weekday = day in self.days, weekday in self.weekdays
@@ -100,7 +116,10 @@ def _bytes(text: str) -> int:
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.lower())
     if not match or match[2] not in BYTE_UNITS:
         raise ValueError("a size in bytes is needed, such as 512m or 2g")
-    return int(match[1]) * BYTE_UNITS[match[2]]
+    value = int(match[1]) * BYTE_UNITS[match[2]]
+    if value > MAX_BYTES:
+        raise ValueError("a size of less than 8192p is needed")
+    return value
 
 
 def _duration_ms(text: str) -> int:
@@ -109,7 +128,10 @@ def _duration_ms(text: str) -> int:
     match = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text.lower())
     if not match or match[2] not in DURATION_UNITS_MS:
         raise ValueError("a duration with its unit is needed, such as 500ms, 30s, 10min, 1h or 7d")
-    return int(match[1]) * DURATION_UNITS_MS[match[2]]
+    value = int(match[1]) * DURATION_UNITS_MS[match[2]]
+    if value > MAX_DURATION_MS:
+        raise ValueError("a duration of 36500d (100 years) or less is needed")
+    return value
 
 
 def _int(text: str) -> int:
@@ -121,7 +143,10 @@ def _int(text: str) -> int:
 def _float(text: str) -> float:
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
         raise ValueError("a number of 0 or more is needed, such as 2.5")
-    return float(text)
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("a smaller number is needed")
+    return value
 
 
 def _bool(text: str) -> bool:
@@ -142,8 +167,8 @@ def _time_zone(text: str) -> str:
 
 
 def _cron(text: str) -> str:
-    if text:
-        Cron.parse(text)
+    if text and not Cron.parse(text).has_dates:
+        raise ValueError("none of its months has such a day")
     return " ".join(text.split())
 
 

@@ -48,6 +48,10 @@ def test_defaults_are_what_the_declarations_say():
         ("fullSchedule", "*/15  0-6 1,15 * 7", "*/15 0-6 1,15 * 7"),
         ("fullScheduleTimeZone", "Europe/Berlin", "Europe/Berlin"),
         ("localDir", "/disk1/state", "/disk1/state"),
+        ("minPauseBetweenMerges", "36500d", 36_500 * 86_400_000),
+        ("fullSchedule", "0 3 29 2 *", "0 3 29 2 *"),
+        ("fullSchedule", "0 3 31 2,3 *", "0 3 31 2,3 *"),
+        ("fullSchedule", "0 3 30 2 1", "0 3 30 2 1"),
     ],
 )
 def test_texts_become_values(name, text, value):
@@ -73,6 +77,11 @@ def test_texts_become_values(name, text, value):
         ("fullSchedule", "0 3 * * mon", "not a cron item"),
         ("fullSchedule", "*/0 3 * * *", "outside"),
         ("fullSchedule", "30-10 3 * * *", "outside"),
+        ("fullSchedule", "0 3 30,31 2 *", "none of its months has such a day"),
+        ("fullSchedule", "0 3 31 2,4,6,9,11 *", "none of its months has such a day"),
+        ("minPauseBetweenMerges", "36501d", "100 years"),
+        ("memoryBudget", "8192p", "less than 8192p"),
+        ("maxDeltaShare", "9" * 400, "smaller number"),
         ("fullScheduleTimeZone", "Mars/Olympus", "name of a time zone"),
         ("fullScheduleTimeZone", "../etc/passwd", "name of a time zone"),
     ],
