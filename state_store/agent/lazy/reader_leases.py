@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from state_store.agent.lazy.remote_bases import RemoteBases
-from state_store.agent.supervision import BackgroundJob, WorkerThreads
+from state_store.agent.supervision import FAILURES, BackgroundJob, WorkerThreads, as_state_store_error
 from state_store.core.deletion.lease import ReaderLease, find_under_lease
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.workspace import discard
@@ -252,11 +252,11 @@ class Readers:
         for reader in readers:
             try:
                 action(reader)
-            except StateStoreError as error:
+            except FAILURES as error:  # nothing may keep the leases of others from being renewed
                 reader.not_before_s = self._context.runtime.monotonic_s() + LOOK_S
                 self._log.warning(
                     f"the lease on the files that '{reader.directory}' reads was not renewed or given back, "
-                    f"and is tried again: {error.message}"
+                    f"and is tried again: {as_state_store_error(error).message}"
                 )
 
     def _end_if_over(self, reader: _Reader) -> bool:

@@ -32,7 +32,9 @@ condemned file cannot lose one afterwards: a cleaner that condemns a file later 
 from __future__ import annotations
 
 import functools
+import logging
 import math
+import os
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -60,6 +62,8 @@ from state_store.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -565,6 +569,8 @@ class LeaseKeeper:
                 lease.renew_if_due()
             except StateStoreError:
                 continue  # the next look tries again
+            except Exception as error:  # of a storage of others: the thread must go on for all leases
+                _LOG.warning("a lease was not renewed, and is tried again: %r", error)
         return True
 
     def _run(self) -> None:
@@ -577,6 +583,10 @@ class LeaseKeeper:
 def keeper_of(runtime: Runtime) -> LeaseKeeper:
     """Return the keeper of a process."""
     return LeaseKeeper(runtime)
+
+
+# A process that was forked has the memory of the keeper before, and not its thread.
+os.register_at_fork(after_in_child=keeper_of.cache_clear)
 
 
 # ---- the contents of a store ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults import Call
@@ -13,6 +14,7 @@ from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, five_versions, wait_until_whole
 from agent.lazy.test_failures import wait_for
 from state_store.agent.lazy import file_cache, reader_leases
+from state_store.agent.lazy.reader_leases import Readers
 from state_store.agent.merges.merging import MergeRequest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
@@ -154,6 +156,28 @@ class TestFilesStay:
         (second,) = Path(job.location).glob("lease/*.json")
         assert second != first
         assert leased(job) == set(base["stored"].values())
+
+
+    def test_an_error_that_nobody_expects_keeps_no_other_lease_from_being_renewed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = follower(settled(tmp_path), tmp_path / "reader", **PAGES)
+        bases = [job.restore_by_blocks(job.version) for _ in range(2)]
+        before = set(Path(job.location).glob("lease/*.json"))
+        failed: list[Path] = []
+        is_over = Readers._end_if_over
+
+        def fail_once(readers: Readers, reader: Any) -> bool:
+            if not failed:
+                failed.append(reader.directory)
+                raise RuntimeError("a storage of others")
+            return is_over(readers, reader)
+
+        monkeypatch.setattr(Readers, "_end_if_over", fail_once)
+        job.client.passed_ms = HOUR_MS / 2
+        job.open_store.readers.look()
+        assert failed == [Path(bases[0]["directory"])]
+        assert len(before - set(Path(job.location).glob("lease/*.json"))) == 1
 
 
 class TestFilesAreLetGo:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import threading
+import warnings
 from pathlib import Path
 
 import pytest
 from query_directory import QueryDirectory
 from runtimes import AdjustedRuntime
 
-from state_store.core.deletion.lease import keeper_of
+from state_store.core.deletion.lease import KeptLease, ReaderLease, keeper_of
+from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.partitions import PinnedVersion
 
 HALF_MS = 1_800_000
@@ -68,3 +72,34 @@ def test_a_removed_checkpoint_is_not_brought_back(opened: Opened) -> None:
     keeper_of(opened.runtime).look()
     assert not opened.root.exists()
     opened.pin.release()
+
+
+def test_an_error_that_nobody_expects_ends_the_renewal_of_no_lease(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened.leases()
+    opened.passed_ms = HALF_MS
+    keeper = keeper_of(opened.runtime)
+
+    def fail(lease: KeptLease) -> None:
+        raise RuntimeError("a storage of others")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(KeptLease, "renew_if_due", fail)
+        assert keeper.look()
+    assert keeper.look()
+    assert opened.leases() != first
+
+
+def test_a_forked_process_renews_its_own_leases(opened: Opened) -> None:
+    assert keeper_of(opened.runtime).look()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if not child:
+        try:
+            KeptLease(ReaderLease(LocalStorage(opened.root), expiry_ms=1), opened.runtime)
+            os._exit("leases" not in [thread.name for thread in threading.enumerate()])
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
