@@ -220,8 +220,10 @@ class StoreHead:
 
     def due(self, chain: Chain) -> Due | None:
         """Return the merge that the policy wants of the version that `chain` ends at, or None."""
+        now_ms = self._now_ms()
         with self._lock:
-            return self._policy.due(chain, self._statistics, self._now_ms())
+            self._statistics.note_time(now_ms)
+            return self._policy.due(chain, self._statistics, now_ms)
 
     # ---- restore -----------------------------------------------------------------------------------------
 

@@ -42,3 +42,18 @@ def test_agents_whose_clocks_jump_keep_what_is_retained(
         restored = job.call("restore", version=version, id=id_)
         assert rows_of(restored) == state
     assert len(list((tmp_path / "state" / "delta").iterdir())) < 12, "nothing was ever retired"
+
+
+def test_full_checkpoints_go_on_after_a_clock_that_was_ahead_has_gone_back(tmp_path: Path) -> None:
+    off_ms = 365 * DAY_MS
+    client = InProcess(tmp_path / "local", now_ms=lambda: int(time.time() * 1000) + off_ms)
+    job = Job(client, tmp_path / "state", fullInterval="1h", fullScheduleJitter="0")
+    job.commit({b"\0\0a": b"1"})
+    job.merge("full")
+    off_ms = 0
+    job.commit({b"\0\0a": b"2"})
+    off_ms = 2 * HOUR_MS
+    head = job.open_store.head
+    due = head.due(head.chain)
+    assert due is not None
+    assert due.kind == "full"

@@ -64,6 +64,15 @@ class StoreStatistics:
         """Time since which the chain grows: that of its last full checkpoint or first file; None: unknown."""
         return self._begun_ms if self.full_ms is None else self.full_ms
 
+    def note_time(self, now_ms: int) -> None:
+        """Note the time: what was noted as later by a clock that was ahead, and went back, counts as now."""
+        if self.snapshot_ms is not None:
+            self.snapshot_ms = min(self.snapshot_ms, now_ms)
+        if self.full_ms is not None:
+            self.full_ms = min(self.full_ms, now_ms)
+        if self._begun_ms is not None:
+            self._begun_ms = min(self._begun_ms, now_ms)
+
     def note_chain_start(self, at_ms: int) -> None:
         """Note when the oldest file of the chain was written."""
         self._begun_ms = at_ms
