@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,9 @@ from state_store.core.storage.local_disk import (
 from state_store.errors import ConflictError, MissingError, StorageError
 
 _MOUNTS = Path("/proc/self/mountinfo")
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""A space, tab, line feed or backslash in the name of a mount."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -178,7 +182,7 @@ def cached_mount(directory: Path, mountinfo: str) -> str | None:
         fields, rest = before.split(), after.split()
         if len(fields) < 6 or len(rest) < 3:
             continue
-        point = fields[4].encode().decode("unicode_escape")
+        point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
         is_below = real == point or real.startswith(point.rstrip("/") + "/")
         if is_below and (mount is None or len(point) >= len(mount[0])):
             mount = (point, rest[0], {*fields[5].split(","), *rest[2].split(",")})

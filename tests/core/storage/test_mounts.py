@@ -38,9 +38,11 @@ def test_an_nfs_with_attribute_caching_is_found(mounted: list, expected: str | N
     assert cached_mount(Path("/data/local/checkpoint"), mountinfo(*mounted)) == expected
 
 
-def test_a_mount_whose_name_has_a_space_is_found() -> None:
-    found = cached_mount(Path("/data x/checkpoint"), mountinfo(("/data\\040x", "nfs4", "")))
-    assert found == "/data x"
+@pytest.mark.parametrize(
+    ("name", "mounted"), [("/data x", "/data\\040x"), ("/größe", "/größe"), ("/a\\x41", "/a\\134x41")]
+)
+def test_a_mount_with_any_name_is_found(name: str, mounted: str) -> None:
+    assert cached_mount(Path(f"{name}/checkpoint"), mountinfo((mounted, "nfs4", ""))) == name
 
 
 def test_the_log_says_so_once(
