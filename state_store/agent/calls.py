@@ -31,7 +31,7 @@ from state_store.agent.lazy.file_cache import FileCache
 from state_store.agent.lazy.prefetch import Progress
 from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.lazy.remote_bases import RemoteBases
-from state_store.agent.local_roots import KEPT, LocalRoots
+from state_store.agent.local_roots import KEPT, SHOW_USE_S, LocalRoots
 from state_store.agent.merges.merging import (
     EventLog,
     Events,
@@ -139,6 +139,7 @@ class Server:
         self._calls = calls
         self._files = files
         self._runtime = runtime
+        self._show_use_at_s = 0.0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(path)
         Path(path).chmod(0o600)
@@ -228,10 +229,15 @@ class Server:
             return failure
 
     def _touch(self) -> None:
-        """Show cleaners of temporary files that the socket is in use."""
+        """Show cleaners of temporary files that the socket and the local directories are in use."""
         for path in (self._path, self._path.parent):
             with contextlib.suppress(OSError):
                 os.utime(path)
+        now_s = self._runtime.monotonic_s()
+        if now_s >= self._show_use_at_s:
+            self._show_use_at_s = now_s + SHOW_USE_S
+            # A disk that stands still keeps no event from the JVM.
+            try_to_start(self._runtime, self._calls.stores.show_use, name="show-use")
 
 
 def _refuse(channel: socket.socket, why: str) -> None:
@@ -369,6 +375,10 @@ class Stores:
         """Return the stores that are open, by the number of their provider."""
         with self._changed:
             return [self._stores[instance] for instance in sorted(self._stores)]
+
+    def show_use(self) -> None:
+        """Show that the local directories are in use. Raises nothing."""
+        self._roots.show_use()
 
     def owned_directories(self) -> list[Path]:
         """Return the directories that are removed when the agent ends."""

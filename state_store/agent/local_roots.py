@@ -1,7 +1,7 @@
 """The local directories of an agent, and who owns them.
 
-Each directory has a file `owner`. The agent that works there has locked it as long as it lives, and has
-written into it who it is and which JVM it belongs to. The last agent that wrote it is the owner: an agent
+Each directory has a file `owner`. The agent that works there has locked it as long as it lives, has written
+into it who it is and which JVM it belongs to, and sets its time to now every hour. The last agent that wrote it is the owner: an agent
 that was replaced, and wakes up late, finds another name there and removes nothing.
 
 Below the option `localDir` each executor has a directory `agent-<digest>`. An agent that starts there removes
@@ -36,9 +36,12 @@ KEPT = "kept"
 """Directory below `localDir` for files that survive an executor, for the next one."""
 
 FOREIGN_LEASE_S = 86_400.0
-"""Age at which the directory of an executor is removed whose processes cannot be seen from here: one in
-another container on the same disk.
+"""Time without a sign of use after which the directory of an executor is removed whose processes cannot be
+seen from here: one in another container on the same disk.
 """
+
+SHOW_USE_S = 3600.0
+"""Time after which an agent shows again that it uses its directories."""
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of file systems without locks: Lustre without `-o flock`, NFS without lockd."""
@@ -98,6 +101,18 @@ class LocalRoots:
         """Return all that were given out, and the directories of the agent."""
         with self._lock:
             return sorted(self._given)
+
+    def show_use(self) -> None:
+        """Set the times of the files that name the owners to now, and make those that a cleaner removed.
+
+        Where locks do not work, or a file was removed together with its lock, an agent in another container
+        goes by the time. Called now and then.
+        """
+        for root in self.owned():
+            with contextlib.suppress(OSError):
+                if root.is_dir():
+                    self._own(root)
+                    os.utime(root / OWNER)
 
     def owned(self) -> list[Path]:
         """Return the directories that no other agent has taken over: this agent removes them when it ends."""

@@ -196,6 +196,38 @@ def test_directories_of_other_containers_stay_for_a_day(
     assert not owner.exists()
 
 
+def test_a_directory_in_use_stays_where_its_lock_is_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    options = parse({"localDir": str(disk)})
+    used = LocalRoots([Path("/one")])
+    owner = used.of(options, "") / local_roots.OWNER
+    owner.unlink()  # a cleaner of temporary files took it, and the lock went with it
+    used.show_use()
+    with other_executor(disk, "/gone"):
+        pass
+    yesterday_s = time.time() - local_roots.FOREIGN_LEASE_S - 60
+    for path in disk.glob("agent-*/owner"):
+        os.utime(path, (yesterday_s, yesterday_s))
+    used.show_use()
+    monkeypatch.setattr(local_roots, "_process_space", lambda: "another container")
+    monkeypatch.setattr(local_roots, "_lock", lambda descriptor: False)
+    LocalRoots([Path("/two")]).of(options, "")
+    assert owner.exists()
+    assert directories(disk) == 2, "nobody uses the third one"
+
+
+def test_an_agent_shows_that_it_uses_its_directories(tmp_path: Path) -> None:
+    with AgentProcess(tmp_path / "local") as agent:
+        job = Job(agent.connect(), tmp_path / "state")
+        job.call("open")
+        owner = tmp_path / "local" / local_roots.OWNER
+        os.utime(owner, (0, 0))
+        job.call("events", after=0, wait_ms=0)
+        awaited(lambda: owner.stat().st_mtime > 0, "the time of use")
+
+
 # ---- a disk that is full --------------------------------------------------------------------------------
 
 
