@@ -180,6 +180,23 @@ def test_a_snapshot_that_spark_forces_exists_after_the_commit(jvm: Jvm, tmp_path
     jvm("release", store="r")
 
 
+@pytest.mark.tier("more")
+def test_the_bases_of_merges_are_taken_though_no_snapshot_can_be_reported(
+    own_jvm: Jvm, tmp_path: Path
+) -> None:
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+    own_jvm("provider", provider="p", location=str(tmp_path / "state"), conf=conf, lost_driver=True)
+    version, id = own_jvm.batch("p", 0, a="1")
+    for _ in range(4):
+        heard_before = own_jvm.log.count("Merge (")
+        own_jvm("begin", provider="p", store="s", version=version, id=id, force=True)
+        committed = own_jvm("commit", store="s")
+        version, id = committed["version"], committed["id"]
+        assert gone(lambda before=heard_before: own_jvm.log.count("Merge (") == before)
+    own_jvm.batch("p", version, id, b="2")
+    assert gone(lambda: len(paths_below(own_jvm.tmp, "base-*")) > 1), "bases that nobody reads stay on the disk"
+
+
 def test_a_version_is_brought_into_the_index_after_its_commit(jvm: Jvm, tmp_path: Path) -> None:
     """Without a later batch, which would release the version. Metrics are of the first request's time."""
     pause_s = 0.05

@@ -239,7 +239,7 @@ object ProviderDriver {
     sql.setConfString(
       "spark.sql.streaming.stateStore.providerClass", classOf[IncrementalStateStoreProvider].getName)
     c.path("conf").properties.asScala.foreach(one => sql.setConfString(one.getKey, one.getValue.asText))
-    val hadoop = new Configuration
+    val hadoop = if (c.path("lost_driver").asBoolean) new LostDriver else new Configuration
     hadoop.set("fs.probe.impl", classOf[ProbeFileSystem].getName)
     val id = StateStoreProviderId(
       StateStoreId(text(c, "location"), 0, c.path("partition").asInt),
@@ -248,6 +248,14 @@ object ProviderDriver {
     StateStoreProvider.createAndInit(
       id, keys, values, NoPrefixKeyStateEncoderSpec(keys), c.path("families").asBoolean, StateStoreConf(sql),
       hadoop, useMultipleValuesPerKey = false, None)
+  }
+
+  /** The configuration of a query with whose driver the threads of this store cannot speak. */
+  private final class LostDriver extends Configuration {
+    override def get(name: String): String =
+      if (name == "sql.streaming.runId" && Thread.currentThread.getName.startsWith("state-store-")) {
+        throw new IllegalStateException("the driver is lost")
+      } else super.get(name)
   }
 
   /** Returns the column family of a numbered row: one of so many, or the default one. */

@@ -587,7 +587,8 @@ trait MergeWatcher {
  * The merges of one store, which the agent makes by its own schedule: counted, and taken as bases. Safe for any thread.
  *
  * @param offer takes the result of a merge as the base of new versions
- * @param published called with each version whose snapshot is in checkpoint storage
+ * @param published called with each version whose snapshot is in checkpoint storage, in a thread of its own: it may wait
+ *     for the driver, and fail
  */
 final class StoreMerges(
     store: String,
@@ -669,8 +670,8 @@ final class StoreMerges(
     synchronized { counts = counts.plus(made) }
     logInfo(s"Merge (${made.kind}) of $store at version ${made.version.number} took ${made.tookMs} ms: " +
       made.reason)
-    if (made.kind != Declarations.ingestMerge) published(made.version.number)
     offer(made)
+    if (made.kind != Declarations.ingestMerge) LocalStore.later(() => published(made.version.number))
   }
 
   private def failed(version: Long, kind: String, inRow: Int, error: AgentException): Unit = synchronized {
