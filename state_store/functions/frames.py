@@ -77,9 +77,11 @@ def pandas_struct(frames: list[pd.DataFrame], schema: StructType, header: Header
     frame = pd.concat(frames, ignore_index=True) if len(frames) != 1 else frames[0].reset_index(drop=True)
     safe = header.flag("spark.sql.execution.pandas.convertToArrowArraySafely")
     by_name = header.flag("spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName")
+    decimals = header.flag("spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled")
     if is_older_spark():
-        arrow = header.arrow(schema)
-        return older_struct(frame, arrow, header.time_zone, safe=safe, by_name=by_name)
+        return older_struct(
+            frame, header.arrow(schema), header.time_zone, safe=safe, by_name=by_name, decimals=decimals
+        )
     from pyspark.sql.conversion import PandasToArrowConversion
     from pyspark.sql.types import StructField, StructType
 
@@ -90,9 +92,7 @@ def pandas_struct(frames: list[pd.DataFrame], schema: StructType, header: Header
         safecheck=safe,
         arrow_cast=True,
         assign_cols_by_name=by_name,
-        int_to_decimal_coercion_enabled=header.flag(
-            "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
-        ),
+        int_to_decimal_coercion_enabled=decimals,
         prefers_large_types=header.large_types,
     )
     return batch.column(0)

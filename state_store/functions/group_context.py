@@ -273,18 +273,22 @@ def older_series(table: pa.Table | pa.RecordBatch, time_zone: str) -> list[pd.Se
 
 
 def older_struct(
-    frame: pd.DataFrame, schema: pa.Schema, time_zone: str, *, safe: bool, by_name: bool
+    frame: pd.DataFrame, schema: pa.Schema, time_zone: str, *, safe: bool, by_name: bool, decimals: bool
 ) -> pa.StructArray:
     """Return `frame` as a struct array of `schema`, by PySpark's rules for results.
 
     safe: whether values that do not fit are errors. by_name: whether columns are found by their names.
+    decimals: whether Spark 4.1 makes decimals of integers.
     """
     import pyspark
     from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
 
-    # Since 4.1 a column that Arrow cannot make at once is made with the type of its values, and then cast.
-    casts = not pyspark.__version__.startswith("4.0.")
-    rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name, arrow_cast=casts)
+    rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name)
+    if not pyspark.__version__.startswith("4.0."):
+        # Since 4.1 a column that Arrow cannot make at once is made with the type of its values, and then cast.
+        rules = ArrowStreamPandasUDFSerializer(
+            time_zone, safe, by_name, arrow_cast=True, int_to_decimal_coercion_enabled=decimals
+        )
     in_utc = pa.struct([_zoned(field, "UTC") for field in schema])  # as Spark's errors name the types
     struct, kind = rules._create_struct_array(frame, in_utc), pa.struct(list(schema))
     return struct if in_utc == kind else struct.cast(kind)
