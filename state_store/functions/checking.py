@@ -24,11 +24,22 @@ from state_store.functions.group_context import (
     Result,
 )
 
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
+def _has_no_type(_: pa.DataType) -> bool:
+    return False
+
+
+# PyArrow has views since release 16, and Spark 4.0 takes one from release 11 on.
+_TEXT = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    getattr(pa.types, "is_string_view", _has_no_type),
+)
 _BYTES = (
     pa.types.is_binary,
     pa.types.is_large_binary,
-    pa.types.is_binary_view,
+    getattr(pa.types, "is_binary_view", _has_no_type),
     pa.types.is_fixed_size_binary,
 )
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)

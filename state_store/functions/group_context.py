@@ -233,6 +233,12 @@ def is_older_spark() -> bool:
     return pyspark.__version__.startswith(("4.0.", "4.1."))
 
 
+def _is_oldest_spark() -> bool:
+    import pyspark
+
+    return pyspark.__version__.startswith("4.0.")
+
+
 def _older_schema(schema: StructType, time_zone: str, large_types: bool) -> pa.Schema:
     """Return `schema` as pyarrow has it, with moments in `time_zone`."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -256,20 +262,11 @@ def _zoned(field: pa.Field, time_zone: str) -> pa.Field:
 
 def older_series(table: pa.Table | pa.RecordBatch, time_zone: str) -> list[pd.Series]:
     """Return the columns of `table` as the series that `applyInPandasWithState` would get."""
-    from pyspark.sql.pandas.types import _create_converter_to_pandas, from_arrow_type
+    from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
 
-    def converted(column: Any) -> pd.Series:
-        convert = _create_converter_to_pandas(
-            data_type=from_arrow_type(column.type, prefer_timestamp_ntz=True),
-            nullable=True,
-            timezone=time_zone,
-            struct_in_pandas="dict",
-            error_on_duplicated_field_names=True,
-            ndarray_as_list=False,
-        )
-        return convert(column.to_pandas(date_as_object=True, coerce_temporal_nanoseconds=True))
-
-    return [converted(column) for column in table.columns]
+    rules = ArrowStreamPandasUDFSerializer(time_zone, False, False)
+    more = () if _is_oldest_spark() else (0,)
+    return [rules.arrow_to_pandas(column, *more) for column in table.columns]
 
 
 def older_struct(
@@ -280,11 +277,10 @@ def older_struct(
     safe: whether values that do not fit are errors. by_name: whether columns are found by their names.
     decimals: whether Spark 4.1 makes decimals of integers.
     """
-    import pyspark
     from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
 
     rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name)
-    if not pyspark.__version__.startswith("4.0."):
+    if not _is_oldest_spark():
         # Since 4.1 a column that Arrow cannot make at once is made with the type of its values, and then cast.
         rules = ArrowStreamPandasUDFSerializer(
             time_zone, safe, by_name, arrow_cast=True, int_to_decimal_coercion_enabled=decimals

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -155,3 +157,16 @@ def test_integers_become_decimals_if_spark_says_so():
     header = Header.parse(json.dumps(text))
     struct = frames.pandas_struct([pd.DataFrame({"c": [1, 2]})], header.output, header)
     assert struct.field("c").to_pylist() == [decimal.Decimal("1.0"), decimal.Decimal("2.0")]
+
+
+WITHOUT_VIEWS = """
+import pyarrow.types
+del pyarrow.types.is_string_view, pyarrow.types.is_binary_view
+import state_store.functions.accelerated, state_store.functions.processors.processor_loop
+"""
+
+
+@pytest.mark.tier("more")
+def test_functions_are_loaded_with_a_pyarrow_that_has_no_views():
+    """Spark 4.0 takes PyArrow from release 11 on, and 4.1 from release 15 on."""
+    subprocess.run([sys.executable, "-c", WITHOUT_VIEWS], check=True, timeout=300)
