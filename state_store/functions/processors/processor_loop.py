@@ -667,7 +667,7 @@ class FrameOutput:
     def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Yield all frames as batches and forget them."""
         runs, self._runs, self._bytes = self._runs, self._new_runs(), 0
-        yield from self._converted(runs.runs())
+        yield from self._converted([_in_single_chunks(frame) for frame in runs.runs()])
 
     def _converted(self, frames: list[Any]) -> Iterator[pa.RecordBatch]:
         for frame in frames:
@@ -685,6 +685,28 @@ def _copied(values: Any) -> Any:
             if not is_frozen(cell):
                 flat[place] = frozen(cell)
     return copy
+
+
+def _in_single_chunks(frame: Any) -> Any:
+    """Return `frame` with each column of Arrow's as a single chunk: PySpark takes no others.
+
+    Frames of the processor have a chunk each, as a rule, and frames that are joined have all of theirs.
+    """
+    for place in range(frame.shape[1]):
+        values = frame.iloc[:, place].array
+        if hasattr(values, "__arrow_array__") and isinstance(values.dtype, _arrow_types()):
+            chunks = values.__arrow_array__()
+            if isinstance(chunks, pa.ChunkedArray) and chunks.num_chunks > 1:
+                single = type(values)._from_sequence(chunks.combine_chunks(), dtype=values.dtype)
+                frame.isetitem(place, single)
+    return frame
+
+
+@functools.cache
+def _arrow_types() -> tuple[Any, ...]:
+    import pandas as pd
+
+    return pd.ArrowDtype, pd.StringDtype
 
 
 def _frame_size(frame: Any) -> int:

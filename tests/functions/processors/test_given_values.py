@@ -285,6 +285,19 @@ def test_a_large_frame_keeps_its_place_among_small_ones():
 
 
 @pytest.mark.parametrize(
+    "kind", ["string", "string[pyarrow]", pd.ArrowDtype(pa.string()), pd.ArrowDtype(pa.int64()), "Int64"]
+)
+def test_frames_whose_columns_are_arrows_are_joined(kind):
+    """PySpark's worker converts each frame alone; its conversion refuses columns of more than one chunk."""
+    is_text = "string" in str(kind)
+    values = ["7", None, "9"] if is_text else [7, None, 9]
+    output = FrameOutput(wire.schema({"v": "string" if is_text else "long"}), frame_header())
+    frames = [pd.DataFrame({"v": pd.array([value], dtype=kind)}) for value in values]
+    sent = [*output.add(iter(frames)), *output.flush_all()]
+    assert [row["v"] for batch in sent for row in batch.to_pylist()] == values
+
+
+@pytest.mark.parametrize(
     ("fields", "make"),
     [
         ({"l": LONGS}, lambda part: (part,)),
