@@ -19,12 +19,12 @@ import pytest
 from algebra import TYPED, Program, Rule, typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import _parse_datatype_string
 from streams import Outcome, Stream
 
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
 from state_store.functions import accelerate, per_group, vectorized
+from state_store.functions.group_context import to_arrow_schema
 
 EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "2"))
 
@@ -88,7 +88,7 @@ def table(spark, program: Program, batch) -> pa.Table:
     names = [f"k{i}" for i in range(len(program.keys))] + [f"v{i}" for i in range(len(program.values))]
     columns = []
     for i, kind in enumerate((*program.keys, *program.values)):
-        dtype = to_arrow_type(_parse_datatype_string(kind), timezone="UTC")
+        dtype = to_arrow_schema(_parse_datatype_string(f"x {kind}"), "UTC", False).field(0).type
         of_key = i < len(program.keys)
         columns.append(pa.array([value(kind, row[0] if of_key else row[1]) for row in batch], type=dtype))
     minutes = pa.array([row[2] * 60_000_000 for row in batch], pa.timestamp("us", "UTC"))
