@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from state_store.errors import OptionError
 
 Location = str | os.PathLike[str]
 """A directory: a path, or a URI that `open_storage` knows."""
+
+_SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
+"""The scheme of a URI, as `open_storage` finds it."""
 
 MAX_SHOWN_LENGTH = 80
 """Characters of a wrong value that a message shows."""
@@ -51,11 +55,23 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
     return trimmed
 
 
+def scheme_of(location: str) -> str | None:
+    """Return the scheme of a URI in small letters; None for a path."""
+    match = _SCHEME.match(location)
+    return match[1].lower() if match else None
+
+
+def absolute(location: str) -> str:
+    """Return a directory by a name that means the same to processes with other working directories."""
+    return str(Path(location).absolute()) if scheme_of(location) is None else location
+
+
 def whole_uri(location: str) -> str:
-    """Return a directory as a URI that means the same wherever it is read: a path becomes `file:///...`."""
-    if "://" in location or location.startswith("file:"):
-        return location
-    return Path(location).absolute().as_uri()
+    """Return a directory as a URI that means the same wherever it is read: a path becomes `file:///...`.
+
+    It is in Hadoop's form, without percent-encoding, as every command and function takes it.
+    """
+    return f"file://{absolute(location)}" if scheme_of(location) is None else location
 
 
 def check_number(

@@ -18,7 +18,7 @@ from state_store.core.runtime import removed_at_end
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import Entry, Failures
 from state_store.core.storage.local import LocalStorage
-from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.arguments import Location, absolute, checked_location, scheme_of
 from state_store.data.query.logs import BatchLogs
 from state_store.data.query.operators import StoreKey
 from state_store.data.query.query import root_files
@@ -28,6 +28,9 @@ SCRATCH_PREFIX = ".bootstrap-"
 
 RECEIPTS = "_written"
 """The directory, below a new checkpoint, in which tasks say which stores they have written."""
+
+_SAME_STORAGE = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "swebhdfs": "webhdfs"}
+"""Schemes by which the same directory has another name."""
 
 _RECENT_S = 3600
 _LISTED_AT_ONCE = 16
@@ -45,12 +48,14 @@ def refuse_nested(source: str, target: str, name: str = "target") -> None:
 
 
 def _canonical(location: str) -> str:
-    scheme, colon, rest = location.partition(":")
-    if not colon or "/" in scheme or scheme.lower() == "file":
+    scheme = scheme_of(location)
+    if scheme in (None, "file"):
         storage = open_storage(location)
         if isinstance(storage, LocalStorage):
             return os.path.realpath(storage.directory)
-    return f"{scheme.lower()}://{'/'.join(part for part in rest.split('/') if part)}"
+    rest = location.partition(":")[2]
+    name = _SAME_STORAGE.get(str(scheme), scheme)
+    return f"{name}://{'/'.join(part for part in rest.split('/') if part)}"
 
 
 class LivingQuery(Protocol):

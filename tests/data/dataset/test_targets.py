@@ -64,6 +64,14 @@ def test_targets_inside_of_the_checkpoint_and_around_it_are_refused(source: Path
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_targets_inside_of_a_checkpoint_with_any_name_are_refused(source: Path, way: str) -> None:
+    place = source.rename(source.with_name("über a b%20#"))
+    with pytest.raises(OptionError, match="inside the checkpoint"):
+        WAYS[way](place, place / "state/copy")
+    assert not (place / "state/copy").exists()
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_targets_that_cannot_be_directories_are_refused(source: Path, way: str) -> None:
     root = source.parent
     (root / "file").touch()
@@ -105,7 +113,7 @@ def _files(source: Path) -> list[Path]:
 
 def test_locations_of_other_storages_are_compared_by_name() -> None:
     refuse_nested("s3://bucket/a", "s3://bucket/ab")
-    for target in ("s3://bucket//a/b", "S3://bucket/a", "s3://bucket"):
+    for target in ("s3://bucket//a/b", "S3://bucket/a", "s3://bucket", "s3a://bucket/a/b"):
         with pytest.raises(OptionError, match="the target"):
             refuse_nested("s3://bucket/a", target)
 

@@ -13,7 +13,6 @@ last, each row in the partition in which Spark looks for its key. Older versions
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -49,7 +48,13 @@ from state_store.data.query import (
     StoreKey,
     reporting,
 )
-from state_store.data.query.arguments import Location, check_number, checked_location, require_arrow
+from state_store.data.query.arguments import (
+    Location,
+    absolute,
+    check_number,
+    checked_location,
+    require_arrow,
+)
 from state_store.data.query.operators import relative_schema_file
 from state_store.data.query.targets import Stopped, new_checkpoint
 from state_store.data.rows.batches import within_bytes
@@ -64,8 +69,6 @@ _THREADS = 8
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 _IDS = "stateUniqueIds"
-
-_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 
 MAX_PARTITIONS = 100_000
 
@@ -217,7 +220,8 @@ def _compare(pin: PinnedVersion, counts: Mapping[str, int], location: str) -> No
 
 def hadoop_uri(location: str) -> str:
     """Return a directory as Spark writes it: a path gets `file:` before it, a URI stays."""
-    return location if _SCHEME.match(location) else f"file:{Path(location).absolute()}"
+    name = absolute(location)
+    return f"file:{name}" if name.startswith("/") else name
 
 
 def copy_operator(
