@@ -495,7 +495,7 @@ def _unsealed(cls: type[T], data: bytes, file: str) -> T:
 
 
 MARKER = "commits/_incomplete.json"
-"""The file that says that a checkpoint is not whole; JSON with `operation` and `source`."""
+"""The file that says that a checkpoint is not whole; JSON with the fields of `Marker`."""
 
 COPY = "copy"
 """The operation that copies a checkpoint as it is."""
@@ -508,11 +508,18 @@ class Marker(NamedTuple):
         operation: what writes the directory, in words.
         source: the checkpoint that it is made of; None: there is none.
         goes_on: True if the same call goes on after an interruption; every other begins anew.
+        query: Spark's id of the query whose checkpoint it is; None: it is not known.
     """
 
     operation: str
     source: str | None
     goes_on: bool
+    query: str | None = None
+
+    @property
+    def call(self) -> tuple[str, str | None, bool]:
+        """What the call that goes on has in common with this one, besides the query."""
+        return self.operation, self.source, self.goes_on
 
 
 def marker_of(storage: Storage) -> Marker | None:
@@ -520,7 +527,8 @@ def marker_of(storage: Storage) -> Marker | None:
     try:
         fields = json.loads(storage.read(MARKER))
         operation = str(fields["operation"])
-        return Marker(operation, fields["source"], bool(fields.get("goes_on", operation == COPY)))
+        goes_on = bool(fields.get("goes_on", operation == COPY))
+        return Marker(operation, fields["source"], goes_on, fields.get("query"))
     except MissingError:
         return None
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -18,7 +18,7 @@ from state_store.core.checkpoint.stored_documents import refuse_incomplete
 from state_store.core.settings.session import check_pinned
 from state_store.core.storage import Entry, Storage, open_storage
 from state_store.core.storage.local import LocalStorage
-from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.arguments import Location, absolute, checked_location
 from state_store.data.query.logs import BatchLogs, SparkFileProblem, start_problems
 from state_store.data.query.operators import (
     Filter,
@@ -214,7 +214,7 @@ class Query:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let another process that this is sent to read the query anew."""
-        return Query.of_any_store, (self.location,)
+        return Query.of_any_store, (absolute(self.location),)
 
     @classmethod
     def open(cls, location: Location) -> Query:

@@ -6,10 +6,10 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.checkpoint.stored_documents import MARKER, Marker, in_words, marker_of
@@ -166,6 +166,8 @@ def new_checkpoint(
 ) -> Iterator[tuple[Storage, str]]:
     """Yield the storage and the location of a directory that is a checkpoint when the body has ended.
 
+    The location is absolute: executors have working directories of their own.
+
     If the body fails or is interrupted, the directory is emptied, or a sentence says what is left. If the
     operation goes on, the directory stays as far as it is, marked, and the same operation goes on with it.
     The receipts of its stores are removed after the marker: a process that is killed before that must find
@@ -186,18 +188,17 @@ def new_checkpoint(
     location = checked_location(target, "target")
     if source is not None:
         refuse_nested(source, location)
-    storage = open_storage(location)
+    place, source = absolute(location), None if source is None else absolute(source)
+    storage = open_storage(place)
     try:
-        is_begun = _is_begun(storage, location, Marker(operation, source, goes_on))
+        own = Marker(operation, source, goes_on, None if source is None else _query_id(source))
+        is_begun = _is_begun(storage, location, own)
         is_new = not (isinstance(storage, LocalStorage) and storage.directory.exists())
         try:
-            marker: dict[str, Any] = {"operation": operation, "source": source}
-            if goes_on:
-                marker["goes_on"] = True
             if not is_begun:  # else another process may end it now, and the marker would come back
-                storage.write(MARKER, json.dumps(marker).encode(), overwrite=True)
+                storage.write(MARKER, json.dumps(own._asdict()).encode(), overwrite=True)
             with removed_at_end(partial(_after_failure, storage, location, stays=goes_on, is_new=is_new)):
-                yield storage, location
+                yield storage, place
             if not ends:
                 return
             storage.delete(MARKER)
@@ -238,6 +239,16 @@ def _after_failure(storage: Storage, location: str, *, stays: bool, is_new: bool
     return None
 
 
+def _query_id(checkpoint: str) -> str | None:
+    """Return Spark's id of the query of a checkpoint directory; None if it cannot be read."""
+    with (
+        suppress(StateStoreError, KeyError, TypeError, ValueError),
+        closing(open_storage(checkpoint)) as storage,
+    ):
+        return str(json.loads(storage.read("metadata"))["id"])
+    return None
+
+
 def refuse_no_directory(path: Path) -> None:
     """Raise OptionError if a path cannot be a directory: a file or a dead link is in its place or above."""
     for place in (path, *path.parents):
@@ -260,8 +271,14 @@ def _is_begun(storage: Storage, location: str, own: Marker) -> bool:
         refuse_no_directory(storage.directory)
     marker = marker_of(storage)
     if marker is not None:
-        if marker == own and own.goes_on:
-            return True
+        if marker.call == own.call and own.goes_on:
+            if None in (marker.query, own.query) or marker.query == own.query:
+                return True
+            raise ConflictError(
+                f"'{location}' has what {in_words(marker)} has written so far, which was the checkpoint of "
+                f"another query then, {marker.query}: remove '{location}'",
+                file=location,
+            )
         raise ConflictError(
             f"'{location}' is not empty: it has what {in_words(marker)} has written so far. "
             "If that was interrupted, remove it",

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, in_order, shown
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
+from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.rewriting import copying
-from state_store.data.dataset.rewriting.copying import copy
+from state_store.data.dataset.rewriting.copying import copy, repartition
+from state_store.data.jobs import Threads
 from state_store.data.query import Query
+from state_store.data.query.targets import new_checkpoint
 from state_store.errors import ConflictError, DamagedError, MissingError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
@@ -164,3 +169,69 @@ def test_a_copy_compares_the_sizes_of_files_that_were_there(tmp_path):
     cut.unlink()
     assert copy(source, target).files == 1
     assert rows(str(target)) == expected("flights", VERSIONS[-1])
+
+
+def _interrupted(source: Path, target: Path) -> None:
+    """Copy a checkpoint up to its log, as a process does that is killed then."""
+    copy(str(source), str(target))
+    newest = target / "commits" / str(VERSIONS[-1] - 1)
+    newest.unlink()
+    with new_checkpoint("copy", str(source), str(target.with_name("other")), goes_on=True, ends=False):
+        pass
+    shutil.copy(target.with_name("other") / MARKER, target / MARKER)
+
+
+def test_a_copy_of_another_query_does_not_go_on_with_what_was_copied(tmp_path):
+    source, target = checkpoint("flights", tmp_path), tmp_path / "target"
+    _interrupted(source, target)
+    id_ = json.loads((source / "metadata").read_text())["id"]
+    (source / "metadata").write_text(json.dumps({"id": "another"}))
+    with pytest.raises(ConflictError, match=f"another query then, {id_}: remove '{target}'"):
+        copy(str(source), str(target))
+    (source / "metadata").write_text(json.dumps({"id": id_}))
+    assert copy(str(source), str(target)).files == 0
+
+
+def test_a_copy_goes_on_from_the_directory_that_it_was_begun_with(tmp_path, monkeypatch):
+    """A relative path is another directory for a process that runs elsewhere."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    source, target = checkpoint("flights", tmp_path / "first"), tmp_path / "target"
+    checkpoint("flights", tmp_path / "second")
+    _interrupted(source, target)
+    monkeypatch.chdir(tmp_path / "second")
+    with pytest.raises(ConflictError, match=f"what copy of '{source}' has written"):
+        copy("flights", str(target))
+    monkeypatch.chdir(tmp_path / "first")
+    assert copy("flights", str(target)).files == 0
+
+
+class _Elsewhere(Threads):
+    """Work on pickles in another working directory, as that of an executor."""
+
+    are_elsewhere = True
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def run(self, work, items, **named):
+        sent, here = cloudpickle.dumps(work), Path.cwd()
+        os.chdir(self._directory)
+        try:
+            return super().run(cloudpickle.loads(sent), items, **{**named, "meter": None})
+        finally:
+            os.chdir(here)
+
+
+def test_executors_find_relative_paths_where_their_driver_does(tmp_path, monkeypatch):
+    source, elsewhere = checkpoint("flights", tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(copying, "workers", lambda *_: _Elsewhere(elsewhere))
+    copy(str(source), "copied")
+    copy("flights", "copied-too")
+    repartition("flights", "repartitioned", 3)
+    assert list(elsewhere.iterdir()) == []
+    assert rows("copied") == rows("copied-too") == expected("flights", VERSIONS[-1])
+    assert len(rows("repartitioned")) == len(rows("copied"))

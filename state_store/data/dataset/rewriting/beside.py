@@ -64,6 +64,7 @@ from state_store.data.query import (
     StoreKey,
     reporting,
 )
+from state_store.data.query.arguments import absolute
 from state_store.data.query.targets import RECEIPTS
 from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError, UnknownOutcomeError
 
@@ -94,7 +95,9 @@ def operation_beside(partitions: int) -> str:
 def is_beside(location: str, source: str, partitions: int) -> bool:
     """Return True if a directory has a part of such a repartition of a checkpoint."""
     with suppress(StateStoreError), closing(open_storage(location)) as storage:
-        return marker_of(storage) == Marker(operation_beside(partitions), source, True)
+        marker = marker_of(storage)
+        same = Marker(operation_beside(partitions), absolute(source), True).call
+        return marker is not None and marker.call == same
     return False  # whoever makes the checkpoint says what is wrong with the place
 
 
