@@ -102,10 +102,12 @@ def import_(
 
 def _rows_of_stores(rows: Sequence[str], store: str | None) -> Any:
     """Return one store's rows, or those of several by their names. Raise OptionError if names are missing."""
-    if len(rows) == 1 and ("=" not in rows[0] or Path(rows[0]).exists()):
-        return rows[0]
     pairs = [text.partition("=") for text in rows]
-    unnamed = [text for text, (_, equals, _) in zip(rows, pairs, strict=True) if not equals]
+    unnamed = [  # of s3://bucket/day=2024-02-29/rows.parquet, too
+        text for text, (name, equals, _) in zip(rows, pairs, strict=True) if not equals or "/" in name
+    ]
+    if len(rows) == 1 and (unnamed or Path(rows[0]).exists()):
+        return rows[0]
     if unnamed:
         raise OptionError(f"for several stores give NAME=ROWS for each: '{unnamed[0]}' has no name")
     if store is not None:
