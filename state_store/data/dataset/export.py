@@ -174,7 +174,7 @@ def new_file(location: str) -> Iterator[Path]:
 
 
 def listed_names(location: str) -> list[str]:
-    """Return the names of the files directly in a directory of another storage; none if it is a file.
+    """Return the paths of the files below a directory of another storage; none if it is a file.
 
     Raises:
         MissingError: neither a directory nor a file has the name.
@@ -182,7 +182,7 @@ def listed_names(location: str) -> list[str]:
     storage, name = _parted(location)
     try:
         try:
-            names = [entry.name for entry in storage.list_files(name)]
+            names = sorted(_paths_below(storage, name))
         except StorageError:  # HDFS refuses to list a file
             names = []
         if not names and not storage.exists(name):
@@ -192,12 +192,18 @@ def listed_names(location: str) -> list[str]:
         storage.close()
 
 
+def _paths_below(storage: Storage, directory: str) -> Iterator[str]:
+    yield from (entry.name for entry in storage.list_files(directory))
+    for name in storage.directories(directory):
+        yield from (f"{name}/{path}" for path in _paths_below(storage, f"{directory}/{name}"))
+
+
 def fetched_files(location: str, names: Iterable[str]) -> Iterator[tuple[str, Path]]:
     """Yield files of a directory in another storage, each with a local copy until the next is requested.
 
     Args:
         location: the directory, or, without names, one file.
-        names: names in the directory; if empty, the location is a file, which is yielded with an empty name.
+        names: paths below the directory; if empty, the location is a file, and is yielded with an empty name.
     """
     storage, name = _parted(location)
     try:

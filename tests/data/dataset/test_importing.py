@@ -18,6 +18,7 @@ from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, show
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
 from state_store.data.dataset.columns import _typed
+from state_store.data.dataset.rewriting import importing
 from state_store.data.dataset.rewriting.importing import import_state
 from state_store.errors import MissingError, OptionError, StorageError
 
@@ -106,6 +107,7 @@ def test_both_sides_of_a_join_are_imported_at_once(tmp_path, capsys):
     other = str(tmp_path / "other")
     for wrong, why in [
         ([arguments[0], str(tmp_path / "right")], "give NAME=ROWS for each"),
+        ([arguments[0], f"{tmp_path}/side=right"], "give NAME=ROWS for each"),
         ([arguments[0], arguments[0]], "Give each name once"),
         ([*arguments, "--store", "left"], "for rows without a name"),
     ]:
@@ -168,3 +170,66 @@ def test_a_writer_of_spark_connect_cannot_be_bootstrapped(tmp_path):
     with pytest.raises(OptionError, match="not of Spark Connect"):
         state_store.bootstrap(object(), str(tmp_path / "target"), pa.table({}))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(params=["local", "remote"])
+def where(request, monkeypatch) -> str:
+    """Let tables be found where they are, or as those in another storage."""
+    if request.param == "remote":
+        monkeypatch.setattr(importing, "local_path", lambda location: None)
+    return str(request.param)
+
+
+def _split(source: str, directory: Path) -> pa.Table:
+    """Write the rows of a state to two files in directories of their own, and return them."""
+    with state_store.open(source) as state:
+        table = state.to_arrow()
+    for name, part in (("a/x=1/one", table.slice(0, 2)), ("b/two", table.slice(2))):
+        file = directory / f"{name}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(part, file)
+    return table
+
+
+def test_files_in_directories_below_are_read(tmp_path, where):
+    source, rows = str(checkpoint("flights", tmp_path)), tmp_path / "rows"
+    _split(source, rows)
+    import_state(source, str(rows), tmp_path / "target")
+    assert stored(str(tmp_path / "target")) == stored(source)
+
+
+def test_files_that_spark_does_not_read_are_not_read(tmp_path, where):
+    source, rows = str(checkpoint("flights", tmp_path)), tmp_path / "rows"
+    table = _split(source, rows)
+    for hidden in (".spark-staging-1/a/part.parquet", "_backup/part.parquet", "a/.part.parquet"):
+        (rows / hidden).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, rows / hidden)
+    import_state(source, str(rows), tmp_path / "target")
+    assert stored(str(tmp_path / "target")) == stored(source)
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("_temporary/0/part.parquet", "a write that is not finished"),
+        ("_delta_log/00000000000000000000.json", "is a Delta table"),
+        ("_spark_metadata/0", "is a file sink's output"),
+        ("a/notes.txt", "is not a Parquet file"),
+    ],
+)
+def test_directories_whose_files_may_not_count_are_refused(tmp_path, where, file, why):
+    source, rows = str(checkpoint("flights", tmp_path)), tmp_path / "rows"
+    _split(source, rows)
+    (rows / file).parent.mkdir(parents=True, exist_ok=True)
+    (rows / file).write_text("v1")
+    with pytest.raises(OptionError, match=why):
+        import_state(source, str(rows), tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_uri_with_a_column_and_its_value_is_no_name_of_a_store(tmp_path, capsys):
+    source, rows = str(checkpoint("flights", tmp_path)), tmp_path / "day=2024-02-29"
+    _split(source, rows)
+    assert main(["import", source, f"file://{rows}", str(tmp_path / "target")]) == 0
+    assert main(["import", source, f"{rows}/none", str(tmp_path / "other")]) == ExitCode.NOT_FOUND
+    assert f"there is no '{rows}/none'" in capsys.readouterr().err

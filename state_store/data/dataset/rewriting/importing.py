@@ -42,6 +42,9 @@ BATCH_ROWS = 1 << 16
 
 _PARQUET = ".parquet"
 
+_TABLE_LOGS = {"_delta_log": "Delta table", ".hoodie": "Hudi table", "_spark_metadata": "file sink's output"}
+"""Directories in a table that say which of its files count."""
+
 _OTHER_NUMBER = re.compile(r"now there are \[(\d+)\] sources")
 _NO_OFFSET = "-"
 _NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
@@ -312,17 +315,27 @@ def _of_remote_files(location: str, names: list[str]) -> Iterator[pyarrow.Record
 
 
 def _tables(names: list[str]) -> list[str]:
-    """Return the names of Parquet files, without bookkeeping files (`_...` and `.`...)."""
-    return [name for name in names if name.endswith(_PARQUET) and name.rpartition("/")[2][0] not in "._"]
+    """Return the paths of Parquet files, without what Spark does not read either."""
+    return [name for name in names if name.endswith(_PARQUET) and not _is_hidden(name)]
+
+
+def _is_hidden(name: str) -> bool:
+    """Return True for bookkeeping files and files in such directories (`_...` and `.`...), as to Spark."""
+    return any(part[0] == "." or (part[0] == "_" and "=" not in part) for part in name.split("/"))
 
 
 def _check_names(location: str, names: list[str]) -> None:
     """Raise an error for a directory without Parquet files, with other files, or with an unfinished write."""
     if any(name.startswith("_temporary/") for name in names):
         raise OptionError(f"'{location}' has a write that is not finished: '_temporary'", file=location)
-    others = [
-        name for name in names if name.rpartition("/")[2][0] not in "._" and not name.endswith(_PARQUET)
-    ]
+    log = next((name for name in names if name.partition("/")[0] in _TABLE_LOGS), None)
+    if log is not None:
+        raise OptionError(
+            f"'{location}' is a {_TABLE_LOGS[log.partition('/')[0]]}, and files in it may no longer count: "
+            "write its rows as Parquet files, or give import_state a DataFrame of it",
+            file=location,
+        )
+    others = [name for name in names if not _is_hidden(name) and not name.endswith(_PARQUET)]
     if others:
         raise OptionError(f"'{location}/{others[0]}' is not a Parquet file (*{_PARQUET})", file=others[0])
     if not _tables(names):
