@@ -399,7 +399,10 @@ def strings(field: pyarrow.Field, parts: Region, nulls: Any) -> pyarrow.Array:
         try:
             array.validate(full=True)
         except pyarrow.ArrowInvalid as error:
-            raise DamagedError(f"column '{field.name}' has a string that is not UTF-8: {error}") from error
+            raise DamagedError(
+                f"column '{field.name}' has a string that is not UTF-8 ({error}). If verify finds no damage, "
+                "the query has made it, by a cast of a binary: others can be read (--columns, columns=)"
+            ) from error
     return array
 
 

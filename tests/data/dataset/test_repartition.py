@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import state_store
-from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown, stored
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.stored_documents import MARKER
@@ -333,3 +333,22 @@ def test_keys_in_another_partition_than_spark_s_hash_are_not_moved(tmp_path):
     shutil.copytree(second / "_metadata", first / "_metadata")
     with pytest.raises(FormatError, match="not in the partition in which Spark's hash"):
         repartition(str(source), str(tmp_path / "target"), 3)
+
+
+def test_strings_that_are_not_utf_8_go_to_their_partitions(tmp_path):
+    """Spark makes them of binaries, such as keys of Kafka, and hashes their bytes."""
+    source, target = checkpoint("types", tmp_path), str(tmp_path / "target")
+    with state_store.open(source) as state:
+        rows = state.to_arrow().drop_columns(["partition_id"]).combine_chunks()
+    texts = [b"\xff\xfe%d" % number for number in range(len(rows))]
+    broken = pa.array(texts, pa.binary()).view(pa.string())
+    rows = rows.set_column(0, rows.schema.field(0), broken)
+    state_store.import_state(source, rows, tmp_path / "odd")
+    with pytest.raises(DamagedError, match=r"not UTF-8 .* made it, by a cast of a binary"):
+        state_store.show(str(tmp_path / "odd"))
+    repartition(tmp_path / "odd", target, 3)
+    repartition(target, tmp_path / "back", 2)
+    assert stored(str(tmp_path / "back")) == stored(str(tmp_path / "odd"))
+    assert all(len(partition) < len(rows) for partition in stored(target))
+    with state_store.open(target) as state:
+        assert state.to_pandas(["count"])["count"].sum() == sum(rows["count"].to_pylist())

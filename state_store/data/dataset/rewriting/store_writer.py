@@ -609,9 +609,28 @@ def _prefix(family: int) -> bytes:
 
 
 def _places(view: View, keys: ByteSlices, partitions: int) -> Any:
-    """Return the partition of each key."""
+    """Return the partition of each key, by its bytes: a string of Spark's may have others than UTF-8."""
+    if view.schema.avro is None:
+        view = replace(view, schema=replace(view.schema, key=_without_strings(view.schema.key)))
     columns = decoded_keys(view, tuple(keys), partitioning_columns(view))
     return key_partitions(view, columns, len(keys.starts), partitions)
+
+
+def _without_strings(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """Return the columns with binaries, which have the same encoding and hash, in the place of strings."""
+    import pyarrow
+
+    def of_field(field: pyarrow.Field) -> pyarrow.Field:
+        return field.with_type(of_type(field.type))
+
+    def of_type(kind: pyarrow.DataType) -> pyarrow.DataType:
+        if pyarrow.types.is_string(kind):
+            return pyarrow.binary()
+        if pyarrow.types.is_struct(kind):
+            return pyarrow.struct([of_field(kind.field(place)) for place in range(kind.num_fields)])
+        return pyarrow.list_(of_field(kind.value_field)) if pyarrow.types.is_list(kind) else kind
+
+    return pyarrow.schema([of_field(field) for field in schema])
 
 
 def family_range(family: ColumnFamily) -> tuple[bytes, bytes]:
