@@ -155,4 +155,11 @@ MUTANTS = [
         "None",
         ("tests/core/deletion/test_retention.py",),
     ),
+    Mutant(
+        "an error of another kind ends the renewal of all leases",
+        "state_store/core/deletion/lease.py",
+        "            except Exception as error:  # of a storage of others",
+        "            except ArithmeticError as error:  # of a storage of others",
+        ("tests/data/dataset/test_pinned_versions.py",),
+    ),
 ]

@@ -47,5 +47,12 @@ MUTANTS = [
         "            if False:\n",
         ("tests/observe/test_rest.py",),
     ),
+    Mutant(
+        "a defect ends the looks at a query",
+        "state_store/observe/look.py",
+        "        except Exception as error:  # without its thread",
+        "        except (StateStoreError, OSError) as error:  # without its thread",
+        ("tests/observe/test_look.py",),
+    ),
 ]
 """One-line breaks of the code, and the tests that must see them."""

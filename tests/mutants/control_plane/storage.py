@@ -84,4 +84,11 @@ MUTANTS = [
         "        os.write(descriptor, view)\n        break\n",
         ("tests/core/storage/test_local.py",),
     ),
+    Mutant(
+        "a look for a file that fails over WebHDFS counts as its absence",
+        f"{_STORAGE}/webhdfs.py",
+        "        except MissingError:\n            return False\n        return bool(",
+        "        except StateStoreError:\n            return False\n        return bool(",
+        ("tests/core/storage/test_webhdfs.py",),
+    ),
 ]

@@ -66,4 +66,22 @@ MUTANTS = [
         "    try synchronized(body)\n    catch {\n      case e: Throwable",
         STILL,
     ),
+    Mutant(
+        "a base is not taken if the driver does not hear of its snapshot",
+        f"{ROOT}/local/LocalStore.scala",
+        "    offer(made)\n"
+        "    if (made.kind != Declarations.ingestMerge) "
+        "LocalStore.later(() => published(made.version.number))\n",
+        "    if (made.kind != Declarations.ingestMerge) published(made.version.number)\n    offer(made)\n",
+        (
+            "tests/bridge/test_stores.py::test_the_bases_of_merges_are_taken_though_no_snapshot_can_be_reported",
+        ),
+    ),
+    Mutant(
+        "a new column family gets the id that a removed one had",
+        f"{ROOT}/checkpoint/DeltaMetadata.scala",
+        "    val id = lastId + 1\n",
+        "    val id = byName.values.map(_.id).max + 1\n",
+        ("tests/bridge/test_stores.py::test_changes_of_a_removed_family_are_not_those_of_a_later_one",),
+    ),
 ]

@@ -93,4 +93,11 @@ MUTANTS = [
         "waiting.splitAt(n + 1 - indexedCount)",
         HARD,
     ),
+    Mutant(
+        "a row is put where the last get found it, though an append has freed that memory since",
+        f"{ROOT}/transaction/Transaction.scala",
+        "    lastFound = 0\n    calls.exit()\n",
+        "    calls.exit()\n",
+        HARD,
+    ),
 ]
