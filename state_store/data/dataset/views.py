@@ -238,7 +238,7 @@ def views(query: Query, operator: Operator) -> dict[str, View]:
     for store in operator.stores:
         for schema in read_schemas(query, operator, store):
             name = store if schema.family == DEFAULT_FAMILY else schema.family
-            by_name[name] = View(name, operator, store, schema)
+            by_name[name] = View(name, operator, store, _with_own_names(schema, operator))
     for name, view in by_name.items():
         indexed = by_name.get(name.removeprefix(TIME_TO_LIVE))
         if indexed is not None and indexed is not view and indexed.schema.layout.first:
@@ -251,6 +251,36 @@ def views(query: Query, operator: Operator) -> dict[str, View]:
     if timers is not None and TIMERS not in by_name:
         by_name[TIMERS] = replace(timers, name=TIMERS, has_no_values=True)
     return by_name
+
+
+def _with_own_names(schema: FamilySchema, operator: Operator) -> FamilySchema:
+    """Return the schema in which each column of the key has a name of its own: `name`, `name_2`, ...
+
+    Spark calls all expressions by which an aggregation groups `_groupingexpression`. A session has the
+    columns of its key in its value, too.
+    """
+    import pyarrow
+
+    names = schema.key.names
+    if len(set(names)) == len(names):
+        return schema
+    taken, own_names = {*names}, dict[str, list[str]]()
+    for name in names:
+        given = own_names.setdefault(name, [])
+        number, own = len(given) + 1, name
+        while given and own in taken:
+            own, number = f"{name}_{number}", number + 1
+        taken.add(own)
+        given.append(own)
+
+    def renamed(fields: pyarrow.Schema) -> pyarrow.Schema:
+        left = {name: iter(given) for name, given in own_names.items()}
+        return pyarrow.schema(
+            [field.with_name(next(left.get(field.name, iter(())), field.name)) for field in fields]
+        )
+
+    value = renamed(schema.value) if operator.name.startswith(SESSIONS) else schema.value
+    return replace(schema, key=renamed(schema.key), value=value)
 
 
 def view(query: Query, number: int, name: str = DEFAULT_NAME) -> View:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import state_store
-from dataset.golden_states import checkpoint
+from dataset.golden_states import checkpoint, expected, in_order, shown, stored
 from state_store.data.dataset.columns import Columns
-from state_store.data.dataset.views import FamilySchema, View
+from state_store.data.dataset.views import FamilySchema, View, _with_own_names
 from state_store.data.query import Operator
 from state_store.data.rows.decoder import KeyLayout
 from state_store.data.rows.encoder import encode
@@ -156,3 +156,35 @@ def test_columns_are_those_with_content_and_rows_stay_as_they_are(kind: str) -> 
 
 def _arrays(fields: list, rows: list) -> list[pa.Array]:
     return [pa.array([row[at] for row in rows], kind) for at, (_, kind) in enumerate(fields)]
+
+
+def test_columns_of_a_key_that_have_the_same_name_are_told_apart(tmp_path):
+    """Spark calls all expressions by which a query groups `_groupingexpression`."""
+    source = checkpoint("types", tmp_path)
+    path = source / "state/0/0/_metadata/schema"
+    for name in (b"k_flag", b"k_tags"):
+        path.write_bytes(path.read_bytes().replace(b'"%s"' % name, b'"k_text"'))
+    others = {"k_flag": "k_text_2", "k_tags": "k_text_3"}
+    rows = [{others.get(name, name): value for name, value in row.items()} for row in expected("types", 4)]
+    with state_store.open(str(source)) as state:
+        assert in_order(shown(row) for row in state.to_arrow().to_pylist()) == in_order(rows)
+        key = {name: rows[0][name] for name in state.columns.key_names}
+        assert {"k_text", "k_text_2", "k_text_3"} < {*key}
+        assert state.get(key)["count"] == rows[0]["count"]
+        assert len(state.history(key)) == 4
+        assert [*state.diff(0).read_all().column_names][1:4] == ["k_text", "k_number", "k_text_2"]
+        state.export(tmp_path / "exported")
+    state_store.import_state(source, tmp_path / "exported", tmp_path / "imported")
+    assert stored(str(tmp_path / "imported")) == stored(str(source))
+    assert state_store.sql(str(source), "select k_text_2 from state").num_rows == len(rows)
+
+
+def test_a_session_has_the_columns_of_its_key_in_its_value():
+    key = pa.schema([("a", pa.string()), ("a", pa.int64()), ("a_2", pa.int64()), ("sessionStartTime", "i8")])
+    value = pa.schema([("a", pa.string()), ("a", pa.int64()), ("a_2", pa.int64()), ("count", pa.int64())])
+    operator = Operator(0, "sessionWindowStateStoreSaveExec", {"default": 1})
+    schema = _with_own_names(FamilySchema("default", key, value, KeyLayout((0,))), operator)
+    assert schema.key.names == ["a", "a_3", "a_2", "sessionStartTime"]
+    assert schema.value.names == ["a", "a_3", "a_2", "count"]
+    columns = Columns(View("default", operator, "default", schema))
+    assert columns.schema.names == ["a", "a_3", "a_2", "sessionStartTime", "count", "partition_id"]
