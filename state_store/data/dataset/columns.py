@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.core.engine.rows import ByteSlices
 from state_store.data.dataset.moments import parse_moment
-from state_store.data.dataset.views import View
+from state_store.data.dataset.views import SESSIONS, View
 from state_store.data.query.arguments import check_names
 from state_store.data.rows.avro import decode_avro, decode_avro_keys, encode_avro, encode_avro_keys
 from state_store.data.rows.decoder import decode_fields, decode_keys
@@ -58,6 +58,9 @@ _GROUPING_KEYS = ("key", "groupingKey", "elementKey")
 
 Timers have `key`; indexes of times to live have `groupingKey` up to Spark 4.0 and `elementKey` since.
 """
+
+_NORMALIZING = ("stateStoreSave", SESSIONS, "symmetricHashJoin")
+"""Beginnings of the names of operators whose keys Spark normalizes: -0.0 is 0.0, and NaN is NaN."""
 
 _SPAN = re.compile(r"([^{].*) to (.*)")
 """A window as tables show it; the end lacks its date if that is the date of the start."""
@@ -212,6 +215,7 @@ class Columns:
             else _typed(batch, by_position[True, number, None].field)
             for number, field in enumerate(schema.key)
         ]
+        keys = _as_grouped(self.view, keys)
         values = []
         for number, field in enumerate(schema.value):
             if (False, number, None) in by_position:
@@ -298,10 +302,41 @@ def encoded_keys(view: View, columns: Sequence[pyarrow.Array], count: int) -> py
     """Return keys as Spark stores them, without the family's id. Raises FormatError as `encode_keys`."""
     import pyarrow
 
+    columns = _as_grouped(view, columns)
     avro, layout = view.schema.avro, view.schema.layout
     if avro is None:
         return encode_keys(columns, count, layout)
     return pyarrow.array(encode_avro_keys(columns, layout, avro.newest_keys, count), pyarrow.large_binary())
+
+
+def _as_grouped(view: View, columns: Sequence[pyarrow.Array]) -> Sequence[pyarrow.Array]:
+    """Return the columns of keys as the view's operator has them when it looks for a key."""
+    if not view.operator.name.startswith(_NORMALIZING):
+        return columns
+    return [_normalized(column) for column in columns]
+
+
+def _normalized(column: pyarrow.Array) -> pyarrow.Array:
+    """Return a column of keys with 0.0 in the place of -0.0, and a single NaN, in nested values, too."""
+    import numpy
+    import pyarrow
+
+    kind, types = column.type, pyarrow.types
+    if types.is_floating(kind):
+        numbers = column.fill_null(0.0).to_numpy(zero_copy_only=False)
+        numbers = numpy.where(
+            numpy.isnan(numbers), numbers.dtype.type("nan"), numbers + numbers.dtype.type(0)
+        )
+        return pyarrow.array(numbers, kind, mask=column.is_null().to_numpy(zero_copy_only=False))
+    if types.is_struct(kind) and kind.num_fields:
+        inner = [_normalized(part) for part in column.flatten()]
+        return pyarrow.StructArray.from_arrays(inner, fields=list(kind), mask=column.is_null())
+    if types.is_list(kind) and len(column):
+        column = pyarrow.concat_arrays([column])
+        return pyarrow.ListArray.from_arrays(
+            column.offsets, _normalized(column.values), kind, mask=column.is_null()
+        )
+    return column
 
 
 def encoded_values(view: View, columns: Sequence[pyarrow.Array], count: int) -> pyarrow.LargeBinaryArray:

@@ -9,6 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,9 +18,13 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown, stored
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
-from state_store.data.dataset.columns import _typed
+from state_store.data.dataset.columns import Columns, _normalized, _typed
 from state_store.data.dataset.rewriting import importing
 from state_store.data.dataset.rewriting.importing import import_state
+from state_store.data.dataset.views import FamilySchema, View
+from state_store.data.query import Operator
+from state_store.data.rows.decoder import KeyLayout
+from state_store.data.rows.encoder import encode_keys
 from state_store.errors import MissingError, OptionError, StorageError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
@@ -233,3 +238,46 @@ def test_a_uri_with_a_column_and_its_value_is_no_name_of_a_store(tmp_path, capsy
     assert main(["import", source, f"file://{rows}", str(tmp_path / "target")]) == 0
     assert main(["import", source, f"{rows}/none", str(tmp_path / "other")]) == ExitCode.NOT_FOUND
     assert f"there is no '{rows}/none'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bits", [0x8000000000000000, 0x7FF8000000000001, 0xFFF8000000000000])
+def test_keys_are_the_numbers_that_an_aggregation_looks_for(tmp_path, bits):
+    """Spark makes 0.0 of -0.0, and one NaN of all, before it groups or joins."""
+    source = str(checkpoint("types", tmp_path))
+    given = numpy.array([bits], numpy.uint64).view(float)
+    plain = numpy.array([float("nan") if numpy.isnan(given[0]) else 0.0])
+    with state_store.open(source) as state:
+        rows = state.to_arrow()
+    tables = []
+    for name, number in (("given", given), ("plain", plain)):
+        at = rows.column_names.index("k_ratio")
+        numbers = pa.array(numpy.repeat(number, len(rows)))
+        tables.append(rows.set_column(at, rows.schema.field(at), numbers))
+        import_state(source, tables[-1], tmp_path / name)
+    assert stored(str(tmp_path / "given")) == stored(str(tmp_path / "plain"))
+    with pytest.raises(OptionError, match="a key twice"):
+        import_state(source, pa.concat_tables(tables), tmp_path / "doubled")
+
+
+def test_keys_are_normalized_within_other_values():
+    minus = numpy.array([-0.0, 1.0, -0.0])
+    column = pa.array(
+        [None, {"a": None, "b": []}, {"a": -0.0, "b": [None, -0.0, 2.5]}, {"a": -0.0, "b": None}],
+        pa.struct([("a", pa.float32()), ("b", pa.list_(pa.float64()))]),
+    )[1:]
+    found = _normalized(column)
+    assert (found.type, found.to_pylist()) == (column.type, column.to_pylist())
+    assert "-0.0" not in repr(found.to_pylist())
+    assert repr(_normalized(pa.array(minus)).to_pylist()) == "[0.0, 1.0, 0.0]"
+
+
+def test_rows_of_a_join_and_their_count_have_the_same_key():
+    key = pa.schema([("field0", pa.float64()), ("index", pa.int64())])
+    for name, minus in (("symmetricHashJoin", "[0.0]"), ("applyInPandasWithState", "[-0.0]")):
+        operator = Operator(0, name, {"default": 1})
+        schema = FamilySchema("default", key, pa.schema([("n", pa.int64())]), KeyLayout())
+        columns = Columns(View("default", operator, "default", schema))
+        batch = pa.record_batch({"field0": [-0.0], "index": [0], "n": [1]})
+        encoded, _, keys = columns.encode(batch)
+        assert repr(keys[0].to_pylist()) == minus
+        assert encoded == encode_keys(keys, 1, schema.layout)
