@@ -243,10 +243,7 @@ def columns_as_values(batch: pyarrow.RecordBatch) -> list[list[Any]]:
     Raises:
         OptionError: if moments that Python lacks are in a list or a map.
     """
-    try:
-        return [_values(column) for column in batch.columns]
-    except (OverflowError, ValueError) as error:
-        raise OptionError(f"Python has no such moments: {error}; write --format parquet") from error
+    return [_values(column) for column in batch.columns]
 
 
 def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
@@ -260,10 +257,15 @@ def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _values(column: pyarrow.Array) -> list[Any]:
+    """Return the values of a column. Raises OptionError as `columns_as_values`."""
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError):
+        pass
+    try:
         return list(_with_texts(column).to_pylist())
+    except (OverflowError, ValueError) as error:
+        raise OptionError(f"Python has no such moments: {error}; write --format parquet") from error
 
 
 def _with_texts(column: pyarrow.Array) -> pyarrow.Array:
@@ -650,5 +652,5 @@ def _in_python(column: pyarrow.Array) -> pyarrow.Array:
     import pyarrow
 
     return pyarrow.array(
-        [json.dumps(plain(value), ensure_ascii=False) for value in column.to_pylist()], pyarrow.string()
+        [json.dumps(plain(value), ensure_ascii=False) for value in _values(column)], pyarrow.string()
     )

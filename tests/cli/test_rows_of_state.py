@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
-from state_store.cli.formats import plain, rows_as_values
+from state_store.cli.formats import RowTexts, csv_of, lines_of, plain, rows_as_values
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
 from state_store.errors import OptionError
@@ -153,6 +153,20 @@ def test_moments_that_python_has_not_are_texts():
     assert found[1] == {"late": None, "struct": None} and found[0]["struct"]["n"] == 1
     with pytest.raises(OptionError, match="write --format parquet"):
         rows_as_values(pa.record_batch({"all": pa.array([[1 << 58]], pa.list_(pa.timestamp("us")))}))
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_moments_that_python_has_not_are_texts_beside_intervals(form):
+    """DuckDB writes intervals differently, so Python makes the texts of a row that has one."""
+    kind = pa.struct([("wait", pa.duration("us")), ("day", pa.date32())])
+    batch = pa.record_batch({"n": pa.array([{"wait": 1, "day": 2932897}, None], kind)})
+    with RowTexts(batch.schema) as texts:
+        found = "".join(text for _, text in {"json": lines_of, "csv": csv_of}[form](texts, iter([batch])))
+    assert "10000-01-01" in found
+    kind = pa.list_(kind)
+    batch = pa.record_batch({"n": pa.array([[{"wait": 1, "day": 2932897}]], kind)})
+    with RowTexts(batch.schema) as texts, pytest.raises(OptionError, match="write --format parquet"):
+        "".join(text for _, text in {"json": lines_of, "csv": csv_of}[form](texts, iter([batch])))
 
 
 def test_a_failure_is_json_for_programs(flights, capsys):
