@@ -15,6 +15,7 @@ and reads only the partitions, or the key, that the conditions leave.
 from __future__ import annotations
 
 import functools
+import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,6 +61,9 @@ Scanned = Callable[["Sequence[str] | None", "pyarrow.compute.Expression | None"]
 
 STATE = "state"
 """The name of the table that a condition filters."""
+
+_COLUMN_NAMES = re.compile(r'"column_names":(\["(?:[^"\\]|\\.)*"(?:,"(?:[^"\\]|\\.)*")*\])')
+"""The names of a column, or of a field of one, in DuckDB's JSON of a parsed query."""
 
 _UNKNOWN_TABLE = re.compile(r'Table with name "?(\d+/.+?@.*?)"? does not exist', re.DOTALL)
 
@@ -285,6 +289,18 @@ def state_table(
                 yield rows.select(names)
 
     return StateTable(schema, scanned)
+
+
+def refuse_ambiguous(view: View, names: Sequence[str], option: str) -> None:
+    """Raise OptionError for a column that SQL, which ignores case, does not tell from another one."""
+    for name in names:
+        same = [other for other in Columns(view).schema.names if other.lower() == name.lower()]
+        if len(same) > 1:
+            raise OptionError(
+                f"{option} cannot tell the columns {' and '.join(same)} apart, as SQL ignores case: use "
+                "`state-store sql` or State.sql, where DESCRIBE state has a name for each",
+                option=option,
+            )
 
 
 def named_columns(
@@ -518,7 +534,7 @@ class Condition:
         with self._connection() as connection:
             connection.check_expression(text)
             connection.register(STATE, StateTable(schema, probed))
-            self._check_rows_alone(connection)
+            self._check_rows_alone(connection, view)
             with connection.translated():
                 connection.rows(self._query("1")).read_all()
 
@@ -548,8 +564,12 @@ class Condition:
     def _query(self, columns: str) -> str:
         return f"SELECT {columns} FROM {STATE} WHERE (\n{self._text}\n)"
 
-    def _check_rows_alone(self, connection: Connection) -> None:
-        """Raise OptionError for a condition that contains a query: batches are filtered one by one."""
+    def _check_rows_alone(self, connection: Connection, view: View) -> None:
+        """Raise OptionError for a condition that contains a query: batches are filtered one by one.
+
+        Raises:
+            OptionError: also as `refuse_ambiguous`.
+        """
         ((parsed,),) = connection.execute(
             "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", [self._query("1")]
         )
@@ -559,6 +579,8 @@ class Condition:
                 "or State.sql",
                 option=self._option,
             )
+        for names in _COLUMN_NAMES.findall(parsed):
+            refuse_ambiguous(view, json.loads(names), self._option)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from state_store.data.dataset.sql import (
     moment_columns,
     pruned,
     quoted,
+    refuse_ambiguous,
     restored,
     run,
     state_table,
@@ -261,6 +262,7 @@ class State(Closing):
         check_number("limit", limit, minimum=0, optional=True)
         check_flag("utc", utc)
         schema = Columns(self.view, columns).schema
+        refuse_ambiguous(self.view, schema.names, "--order-by")
         query = f"SELECT {', '.join(map(quoted, schema.names))} FROM {STATE}"
         if condition is not None:
             Condition(condition, self.view, option="--where", utc=utc)

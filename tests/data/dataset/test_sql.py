@@ -20,7 +20,7 @@ from dataset.golden_states import VERSIONS, checkpoint, expected
 from state_store.data.dataset import partitions
 from state_store.data.dataset import state as states
 from state_store.data.dataset.opening import sql_batches
-from state_store.data.dataset.sql import Connection, key_of, memory_bytes, pruned
+from state_store.data.dataset.sql import Condition, Connection, key_of, memory_bytes, pruned
 from state_store.errors import DamagedError, MissingError, OptionError
 
 ROWS = expected("flights", VERSIONS[-1])
@@ -355,3 +355,21 @@ def test_names_are_quoted_as_in_sql():
 def test_an_order_that_is_empty_is_refused(flights, order):
     with pytest.raises(OptionError, match="--order-by is empty"):
         flights.ordered(order)
+
+
+def test_columns_that_differ_in_case_alone_are_not_confused(tmp_path):
+    source = checkpoint("types", tmp_path)
+    schema = source / "state/0/0/_metadata/schema"
+    schema.write_bytes(schema.read_bytes().replace(b'"k_flag"', b'"K_TEXT"'))
+    with state_store.open(str(source)) as state:
+        count = state.count()
+        for wrong in ("K_TEXT", "k_text is null", '"K_TEXT" is null'):
+            with pytest.raises(OptionError, match="--where cannot tell the columns k_text and K_TEXT apart"):
+                state.to_arrow(filter=Condition(wrong, state.view, option="--where"))
+        for names in (["K_TEXT"], ["k_number", "k_text"], None):
+            with pytest.raises(OptionError, match="--order-by cannot tell the columns k_text and K_TEXT"):
+                state.ordered("k_number", names)
+        assert len(state.ordered("k_number", ["k_number"]).read_all()) == count
+        assert len(state.to_arrow(filter=Condition("k_number >= 0 or k_number is null", state.view))) == count
+    rows = state_store.sql(str(source), "select k_text_1 from state")
+    assert {*rows.column(0).to_pylist()} <= {True, False, None}
