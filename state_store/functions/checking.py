@@ -25,7 +25,6 @@ from state_store.functions.group_context import (
 )
 
 
-
 def _has_no_type(_: pa.DataType) -> bool:
     return False
 

@@ -281,7 +281,7 @@ def older_struct(
 
     rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name)
     if not _is_oldest_spark():
-        # Since 4.1 a column that Arrow cannot make at once is made with the type of its values, and then cast.
+        # A column that Arrow cannot make at once is made with the type of its values, and then cast.
         rules = ArrowStreamPandasUDFSerializer(
             time_zone, safe, by_name, arrow_cast=True, int_to_decimal_coercion_enabled=decimals
         )
