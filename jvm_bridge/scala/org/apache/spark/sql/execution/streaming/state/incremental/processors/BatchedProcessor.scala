@@ -90,8 +90,14 @@ private[processors] object StatefulProcessorRule {
   private def obstacle(exec: PythonProcessorExec): Option[String] =
     if (ProcessorHandles.obstacle.isDefined) ProcessorHandles.obstacle
     else if (exec.hasInitialState) Some("the first batch of a query with initial state is not batched")
-    else if (!exec.functionExpr.isInstanceOf[PythonUDF]) Some("its function is not known")
-    else None
+    else if (isWrapped) Some("PySpark puts a profiling function around it (spark.python.profile)")
+    else exec.functionExpr match {
+      case udf: PythonUDF => ReplacedOperator.obstacle(udf.func)
+      case _ => Some("its function is not known")
+    }
+
+  private def isWrapped: Boolean =
+    Seq("spark.python.profile", "spark.python.profile.memory").exists(SparkEnv.get.conf.getBoolean(_, false))
 }
 
 /**
@@ -110,10 +116,20 @@ private[incremental] object ReplacedOperator {
   private final val Metric = "replacedOperatorTasks"
   private val provider = classOf[IncrementalStateStoreProvider].getName
 
+  /** The oldest Python 3 that this project's package runs in, as its `requires-python` says. */
+  private final val OldestMinor = 10
+
   def isOurStore(conf: SQLConf): Boolean = conf.stateStoreProviderClass == provider
 
   /** Returns true if operators in Python that are marked may be replaced at all. */
   def isEnabled(conf: SQLConf): Boolean = OptionTexts.of(conf).boolean("vectorized.enabled")
+
+  /** Returns the reason why this project's code cannot run in the workers of a function; None if it can. */
+  def obstacle(function: PythonFunction): Option[String] = function.pythonVer.split('.') match {
+    case Array("3", minor) if minor.toIntOption.exists(_ < OldestMinor) =>
+      Some(s"its Python is ${function.pythonVer}, older than 3.$OldestMinor")
+    case _ => None
+  }
 
   /**
    * Returns true if operators in Python are replaced that nobody marked: on this store and on Spark's RocksDB store,

@@ -75,7 +75,7 @@ class VectorizedRule extends Rule[SparkPlan] {
     else {
       val marked = exec.functionExpr match {
         case udf: PythonUDF if GroupsMode.of(udf.name).isDefined => Some(udf)
-        case udf: PythonUDF if ReplacedOperator.isUnasked(conf, "vectorized.accelerate") =>
+        case udf: PythonUDF if ReplacedOperator.isUnasked(conf, "vectorized.accelerate") && !areLinesProfiled =>
           Some(PickledCommand.accelerated(udf))
         case _ => None
       }
@@ -83,15 +83,20 @@ class VectorizedRule extends Rule[SparkPlan] {
     }
   }
 
-  private def isKnown(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean =
-    if (Jar.problem.isDefined) {
-      warnOnce(s"${udf.name} runs group by group: ${Jar.problem.get}")
+  /** A profile of memory has the lines of the function that the worker calls: here these were not the user's. */
+  private def areLinesProfiled: Boolean = conf.pythonUDFProfiler.contains("memory")
+
+  private def isKnown(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean = {
+    val obstacle = Jar.problem.orElse(ReplacedOperator.obstacle(udf.func).map(_ + "."))
+    if (obstacle.isDefined) {
+      warnOnce(s"${udf.name} runs group by group: ${obstacle.get}")
       false
     } else {
       // A query without state info is a batch query; Sparks before 2.4 began states of format 1.
       exec.stateInfo.isDefined && exec.stateFormatVersion == 2 && exec.groupingAttributes.nonEmpty &&
       exec.stateType.nonEmpty && exec.outAttributes.nonEmpty && canCarry(exec, udf) && canSendAsArrow(exec, udf)
     }
+  }
 
   private def canCarry(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean = {
     val schemas = Seq(exec.child.schema, exec.stateType, exec.schema)
