@@ -52,3 +52,11 @@ class KeepsFrames(Keeps):
         for row in super().handleInputRows(key, plain(), timerValues):
             fields = row.asDict()
             yield pd.DataFrame({name: [fields[name]] for name in fields})
+
+
+class Sizes(Keeps):
+    """Tells how many rows each frame has."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for frame in rows:
+            yield pd.DataFrame({"s": [key[0]], "c": [len(frame)]})

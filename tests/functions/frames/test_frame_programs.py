@@ -127,6 +127,13 @@ def test_groups_whose_forms_are_mixed_are_as_on_sparks_operator(spark, error):
     check(spark, dataclasses.replace(MIXED, error=error), [INPUT[:50], INPUT[50:]], {RECORDS: 6})
 
 
+@pytest.mark.tier("more")
+@pytest.mark.older(more=("4.1",), long=("4.2", "4.0"))
+def test_a_limit_that_means_none_cuts_frames_as_sparks_operator(spark):
+    """On Spark 4.0 and 4.1 each row is a frame then, and each frame of output a run."""
+    check(spark, dataclasses.replace(MIXED, error=None), [INPUT[:50], INPUT[50:]], {RECORDS: 0})
+
+
 @pytest.mark.tier("long")
 @pytest.mark.older(long=("4.2", "4.1", "4.0"))
 @pytest.mark.timeout(BLOCK_S + LAST_PROGRAM_S)

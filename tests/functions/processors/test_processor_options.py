@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from option_processors import OUTPUT, VARIABLES, Keeps, KeepsFrames
+from option_processors import OUTPUT, VARIABLES, Keeps, KeepsFrames, Sizes
 from test_processors import BATCHED, OURS, PROCESSORS
 from test_spark_options import REACH_WORKERS, SCHEMA, batches
 
@@ -80,3 +80,23 @@ def test_processors_have_the_results_of_sparks_worker_with_each_option(
     spark, stream, conf, form, option, value
 ):
     compare(spark, stream, conf, form, {option: value})
+
+
+@pytest.mark.older(more=("4.1",), long=("4.2",))
+@pytest.mark.parametrize("records", ["0", "-1", "2"])
+def test_frames_end_where_those_of_sparks_worker_do(spark, stream, conf, records):
+    """0 means that there is no limit; on Spark 4.1 each row is a frame then."""
+    for name, setting in {**OURS, "spark.sql.execution.arrow.maxRecordsPerBatch": records}.items():
+        conf(name, setting)
+    found = []
+    for is_batched in (False, True):
+        conf(PROCESSORS, str(is_batched).lower())
+        made = stream(SCHEMA, batches()[:1])
+        made.run(
+            lambda df: df.groupBy("s").transformWithStateInPandas(
+                Sizes(), "s string, c long", "update", "None"
+            )
+        )
+        assert (BATCHED in made.plan) == is_batched
+        found.append(made.outcome().rows)
+    assert found[0] == found[1]

@@ -329,7 +329,7 @@ private[processors] case class ProcessorCall(
       "batch_time_ms" -> batchTimestampMs.getOrElse(-1L),
       "watermark_ms" -> watermarkMs.getOrElse(-1L),
       "time_zone" -> settings.timeZoneId,
-      "max_records" -> settings.maxRecords,
+      "max_records" -> settings.frameRecords,
       "max_bytes" -> maxBytes,
       "max_state_records" -> maxStateRecords,
       "max_group_bytes" -> maxGroupBytes,

@@ -78,6 +78,9 @@ private[vectorized] case class GroupsCall(
       .add("state", if (mode.pickledStates) BinaryType else GroupsCall.positional(stateType))
       .add("rows", ArrayType(GroupsCall.positional(rowType), containsNull = false)))
 
+  /** The rows after which a batch ends. For functions in Spark's own form a frame ends, too, as in Spark's operator. */
+  val maxRecords: Int = if (mode.pickledStates) settings.frameRecords else settings.maxRecords
+
   val hasTimeout: Boolean = timeoutConf == ProcessingTimeTimeout || timeoutConf == EventTimeTimeout
 
   /** The moment before which the stored timeout of a timed-out group lies. */
@@ -101,7 +104,7 @@ private[vectorized] case class GroupsCall(
     "max_group_bytes" -> maxGroupBytes,
     "time_zone" -> settings.timeZoneId,
     "large_types" -> settings.largeVarTypes,
-    "max_records" -> settings.maxRecords,
+    "max_records" -> maxRecords,
     "runner" -> settings.runnerConf).toString
 }
 
@@ -253,14 +256,14 @@ private[vectorized] class GroupSource(
   /** Fills a batch with the next groups; there must be at least one. */
   def fill(batch: GroupBatch): Unit = {
     bytes = 0
-    if (!asSparkCuts || rows >= call.settings.maxRecords) rows = 0
+    if (!asSparkCuts || rows >= call.maxRecords) rows = 0
     do {
       sendPiece(batch)
       if (run.length >= runLength || open != null || isFull || !groups.hasNext) sendStates(batch)
     } while (open == null && !isFull && groups.hasNext)
   }
 
-  private def isFull: Boolean = rows >= call.settings.maxRecords || bytes >= call.maxBatchBytes
+  private def isFull: Boolean = rows >= call.maxRecords || bytes >= call.maxBatchBytes
 
   /**
    * Returns the number of states that are read at once: few if they are large, so that they cannot outgrow the batch.
@@ -295,7 +298,7 @@ private[vectorized] class GroupSource(
       pieceBytes += row.getSizeInBytes
       pieceRows += 1
       room =
-        if (asSparkCuts) rows + pieceRows < call.settings.maxRecords
+        if (asSparkCuts) rows + pieceRows < call.maxRecords
         else pieceBytes < call.maxGroupBytes
     }
     bytes += pieceBytes
