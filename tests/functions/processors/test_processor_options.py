@@ -100,3 +100,9 @@ def test_frames_end_where_those_of_sparks_worker_do(spark, stream, conf, records
         assert (BATCHED in made.plan) == is_batched
         found.append(made.outcome().rows)
     assert found[0] == found[1]
+
+
+@pytest.mark.older(more=("4.1",), long=("4.2",))
+def test_the_python_of_a_processor_is_that_of_its_session(spark, stream, conf):
+    """Spark's worker of processors does not heed the option, which names another Python for functions."""
+    compare(spark, stream, conf, "rows", {"spark.sql.execution.pyspark.python": "/nowhere/python"})

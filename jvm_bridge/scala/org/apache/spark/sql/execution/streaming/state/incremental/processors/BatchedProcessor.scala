@@ -20,6 +20,7 @@ import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.api.python.{
   ChainedPythonFunctions, PythonEvalType, PythonFunction, PythonWorker, SimplePythonFunction
 }
+import org.apache.spark.internal.config.Python.PYTHON_WORKER_IDLE_TIMEOUT_SECONDS
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, PythonUDF, UnsafeProjection, UnsafeRow}
@@ -242,6 +243,10 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec with Repl
 private[processors] class RowsRunner(
     call: ProcessorCall, server: StateServer, rows: Iterator[InternalRow], metrics: Map[String, SQLMetric])
     extends UncompressedArrowRunner(call.command(server), call.inputType, call.settings, metrics) {
+
+  // Spark's runner of processors takes these two from the function and the application, and not from the session.
+  override val pythonExec: String = call.function.pythonExec
+  override val idleTimeoutSeconds: Long = SparkEnv.get.conf.get(PYTHON_WORKER_IDLE_TIMEOUT_SECONDS)
 
   private var batch: ArrowWriter = _
   private val struct = new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
