@@ -158,6 +158,7 @@ def test_random_functions_of_an_hour_are_as_on_sparks_operator(spark, first):
 
 def check(spark, program, batches, options):
     options = {PARTITIONS: 1, **options}
+    before = {name: spark.conf.get(name, None) for name in options}
     for name, setting in options.items():
         spark.conf.set(name, str(setting))
     try:
@@ -165,8 +166,8 @@ def check(spark, program, batches, options):
             played(spark, program, f, batches) for f in (program.function(), accelerate(program.function()))
         )
     finally:
-        for name in options:
-            spark.conf.unset(name)
+        for name, setting in before.items():
+            spark.conf.unset(name) if setting is None else spark.conf.set(name, setting)
     for name, expected in stock.items():
         assert ours[name] == expected, (name, program)
 
