@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 from test_frame_programs import reason
-from type_programs import TYPES, Follows, FollowsFrames, follow, keep, told
+from type_programs import TYPES, Follows, FollowsFrames, follow, keep, tell
 
 pytestmark = [
     pytest.mark.spark,
@@ -90,7 +90,7 @@ def played(stream, conf, query, enabled: str):
 
 
 def shown(row) -> str:
-    return told(tuple(row))
+    return tell(tuple(row))
 
 
 def is_known(spark, name: str) -> bool:

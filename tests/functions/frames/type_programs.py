@@ -52,14 +52,14 @@ TYPES = {
 NAMED = frozenset(TYPES)
 
 
-def told(x: Any) -> str:
+def tell(x: Any) -> str:
     """Return all that can be seen of a value, the bytes of a variant included."""
     if isinstance(x, pd.DataFrame):
-        return repr([*map(str, x.dtypes), *(told(x.iloc[:, i].tolist()) for i in range(x.shape[1]))])
+        return repr([*map(str, x.dtypes), *(tell(x.iloc[:, i].tolist()) for i in range(x.shape[1]))])
     if isinstance(x, (list, tuple)):
-        return f"{type(x).__name__}{[told(part) for part in x]}"
+        return f"{type(x).__name__}{[tell(part) for part in x]}"
     if isinstance(x, dict):
-        return repr({key: told(part) for key, part in x.items()})
+        return repr({key: tell(part) for key, part in x.items()})
     if type(x).__name__ == "VariantVal":
         return f"variant {x.value!r} {x.metadata!r}"
     return f"{type(x).__name__} {described(x)!r}"
@@ -67,19 +67,19 @@ def told(x: Any) -> str:
 
 def follow(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     """Tell of frames; the state is a count."""
-    was = told(state.get) if state.exists else ""
+    was = tell(state.get) if state.exists else ""
     for frame in frames:
         state.update((len(frame),))
-        yield frame[[c for c in frame.columns if c in NAMED]].assign(said=told((key, frame, was)))
+        yield frame[[c for c in frame.columns if c in NAMED]].assign(said=tell((key, frame, was)))
 
 
 def keep(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     """Tell of the state, which are the values of the last row."""
-    was = told(state.get) if state.exists else ""
+    was = tell(state.get) if state.exists else ""
     last = list(frames)[-1]
     values = [last[c].tolist()[-1] for c in last.columns if c in NAMED]
     state.update(tuple(None if pd.api.types.is_scalar(x) and pd.isna(x) else x for x in values))
-    yield pd.DataFrame({"said": [told((key, was))]})
+    yield pd.DataFrame({"said": [tell((key, was))]})
 
 
 class Follows(StatefulProcessor):
@@ -93,11 +93,11 @@ class Follows(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         for row in rows:
-            was = told(self._last.get()) if self._last and self._last.exists() else ""
+            was = tell(self._last.get()) if self._last and self._last.exists() else ""
             values = {name: row[name] for name in row.__fields__ if name in NAMED}
             if self._last:
                 self._last.update(tuple(values.values()))
-            yield Row(**values, said=told((key, row, was)))
+            yield Row(**values, said=tell((key, row, was)))
 
     def close(self) -> None:
         pass
@@ -108,4 +108,4 @@ class FollowsFrames(Follows):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         for frame in rows:
-            yield frame[[c for c in frame.columns if c in NAMED]].assign(said=told((key, frame)))
+            yield frame[[c for c in frame.columns if c in NAMED]].assign(said=tell((key, frame)))
