@@ -13,6 +13,7 @@ targets and in storage.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import zlib
@@ -462,7 +463,12 @@ def verify(
 
 
 def _verified(storage: Storage, cache: StoreCache, wanted_file: Wanted) -> str | None:
-    why = difference(wanted_file)
+    try:
+        why = difference(wanted_file)
+    except OSError as error:  # another copy has other sectors
+        if error.errno != errno.EIO:
+            raise
+        why = f"it cannot be read: {error.strerror}"
     if why is None:
         if wanted_file.verifiable:
             cache.keep(wanted_file.path, wanted_file.target)
@@ -488,7 +494,12 @@ def is_the_file(wanted_file: Wanted) -> bool:
     """
     if wanted_file.tail_sha256 is None:
         return wanted_file.names_itself and wanted_file.target.stat().st_size == wanted_file.size_bytes
-    size_bytes, end = read_end(wanted_file.target, wanted_file.tail_bytes)
+    try:
+        size_bytes, end = read_end(wanted_file.target, wanted_file.tail_bytes)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return False
     return size_bytes == wanted_file.size_bytes and hashlib.sha256(end).hexdigest() == wanted_file.tail_sha256
 
 

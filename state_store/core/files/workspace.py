@@ -199,7 +199,7 @@ class LocalCache:
         """
         sizes: dict[str, tuple[int, int]] = {}
         for directory in directories:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 changed_ns = os.stat(directory).st_mtime_ns  # noqa: PTH116 - of many, often
                 known_size = self._sizes.get(directory)
                 if known_size is None or known_size[0] != changed_ns:
@@ -211,7 +211,10 @@ class LocalCache:
 
 
 class StoreCache:
-    """The kept files of one store, by their path below the store's directory in checkpoint storage."""
+    """The kept files of one store, by their path below the store's directory in checkpoint storage.
+
+    A disk that fails keeps nothing: no method raises for it, since every file can be fetched.
+    """
 
     def __init__(self, directory: Path, without: str | None = None) -> None:
         self.directory = directory
@@ -220,7 +223,9 @@ class StoreCache:
     def find(self, path: str) -> Path | None:
         """Return the local file that was kept as `path`, not verified; None if there is none."""
         file = self._at(path)
-        return file if file.is_file() else None
+        with contextlib.suppress(OSError):
+            return file if file.is_file() else None
+        return None
 
     def link(self, path: str, target: Path) -> bool:
         """Link the file that was kept as `path` to `target`, which must not exist; it is not verified.
@@ -231,7 +236,7 @@ class StoreCache:
         try:
             link_or_copy(f"{self.directory}/{_file_name(path)}", target)
             return True
-        except FileNotFoundError:
+        except OSError:  # a download to a target that is at fault fails, too
             return False
 
     def keep(self, path: str, local: Path) -> None:
@@ -248,12 +253,13 @@ class StoreCache:
 
     def discard(self, path: str) -> None:
         """Forget `path`; an unknown one is fine."""
-        self._at(path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._at(path).unlink(missing_ok=True)
 
     def retain(self, paths: Collection[str]) -> None:
         """Forget everything but `paths`."""
         keep = {_file_name(path) for path in paths}
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             for file in self.directory.iterdir():
                 if file.name not in keep:
                     with contextlib.suppress(OSError):  # `prune` tries again
@@ -272,7 +278,8 @@ class StoreCache:
             except FileExistsError:
                 return
             except FileNotFoundError:
-                make_private(self.directory)
+                with contextlib.suppress(OSError):
+                    make_private(self.directory)
             except OSError:
                 return
 
@@ -287,16 +294,16 @@ def _file_name(path: str) -> str:
 def _directories(root: Path) -> list[os.DirEntry[str]]:
     try:
         return [item for item in os.scandir(root) if item.is_dir()]
-    except FileNotFoundError:
+    except OSError:  # nothing is kept there, or nothing can be removed
         return []
 
 
 def _files(directory: str) -> list[tuple[int, int, str]]:
     """Return the last change of the inode (nanoseconds), the bytes and the path of each file."""
     entries = []
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         for item in os.scandir(directory):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 status = item.stat()
                 entries.append((status.st_ctime_ns, status.st_size, item.path))
     return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -131,3 +132,33 @@ def test_only_what_has_changed_is_looked_at_again(tmp_path: Path, monkeypatch: p
     assert looked == []
     keep(cache, "store-1", "delta/2", tmp_path)
     assert cache.prune() == 10
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
+def test_a_disk_that_fails_keeps_nothing_and_fails_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(b"x" * 10)
+
+    def fail(*arguments: object, **how: object) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    cache = LocalCache(tmp_path / "kept", 5)
+    store = cache.store("store")
+    with monkeypatch.context() as failing:
+        failing.setattr(workspace_module, "make_private", fail)
+        store.adopt("delta/a", local)
+        store.keep("delta/a", local)
+    store.keep("delta/a", local)
+    assert store.find("delta/a")
+    with monkeypatch.context() as failing:
+        for module, name in ((os, "scandir"), (os, "link"), (Path, "unlink"), (Path, "is_file")):
+            failing.setattr(module, name, fail)
+        failing.setattr(workspace_module, "link_or_copy", fail)
+        assert not store.link("delta/a", tmp_path / "target")
+        assert store.find("delta/a") is None
+        store.discard("delta/a")
+        store.retain(())
+        assert cache.prune(store) == 0
+    assert cache.prune(store) == 10

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 import zlib
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults import FaultyStorage, Schedule, damaged_read, fail_at, once, short_read, unavailable
@@ -61,6 +63,41 @@ def test_a_local_copy_that_is_another_file_is_dropped_with_a_warning(
     assert wanted.target.read_bytes() == STORED
     kept = cache.find(PATH)
     assert kept and kept.read_bytes() == STORED
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+def test_a_local_copy_that_the_disk_cannot_read_any_more_is_dropped(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thorough: bool
+) -> None:
+    cache = LocalCache(tmp_path / "kept", 1 << 20).store("here")
+    (tmp_path / "local").write_bytes(STORED)
+    cache.keep(PATH, tmp_path / "local")
+    wanted = Wanted(
+        PATH,
+        len(STORED),
+        tmp_path / "target",
+        sha256=sha256(STORED).hexdigest(),
+        tail_bytes=4,
+        tail_sha256=sha256(STORED[-4:]).hexdigest(),
+    )
+    assert fetch(storage, cache, [wanted], 1).local_files == 1
+    bad = wanted.target.stat().st_ino
+    for name in ("sha256_of", "read_end"):
+        monkeypatch.setattr(transfer, name, unreadable(bad, getattr(transfer, name)))
+    (warning,) = verify(storage, cache, [wanted], 1, thorough=thorough)
+    assert f"local copy of '{PATH}' was damaged (it cannot be read: Input/output error)" in warning
+    assert wanted.target.stat().st_ino != bad
+    kept = cache.find(PATH)
+    assert kept and kept.stat().st_ino != bad
+
+
+def unreadable(inode: int, read: Callable[..., Any]) -> Callable[..., Any]:
+    def tried(path: Path, *arguments: object) -> Any:
+        if path.stat().st_ino == inode:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path, *arguments)
+
+    return tried
 
 
 def test_a_local_copy_is_taken_where_the_stored_file_is_cut_off(
