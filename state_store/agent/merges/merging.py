@@ -6,6 +6,7 @@ event, which the agent keeps until the JVM has acknowledged it (`EventLog`).
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,9 @@ from state_store.errors import BusyError, DamagedError, MissingError, StateStore
 
 MAX_REASON_LENGTH = 500
 """Characters of a reason that a manifest keeps."""
+
+MAX_ANSWERED = 256
+"""Events of an answer at most: a frame that is too large is never sent, however often the JVM asks."""
 
 MAX_EVENTS = 100_000
 """Events that nobody fetches are those of a JVM that is gone; the oldest are dropped."""
@@ -543,7 +547,7 @@ class EventLog:
             self._changed.notify_all()
 
     def after(self, number: int, *, wait_s: float) -> list[tuple[int, Event]]:
-        """Forget the events up to `number`, and return the later ones, each with its number.
+        """Forget the events up to `number`, and return the next ones, each with its number.
 
         Waits for the first of them, at most `wait_s` seconds, then returns none.
         """
@@ -551,7 +555,7 @@ class EventLog:
             while self._events and self._events[0][0] <= number:
                 self._events.popleft()
             self._changed.wait_for(lambda: bool(self._events), timeout=wait_s)
-            return list(self._events)
+            return list(itertools.islice(self._events, MAX_ANSWERED))
 
     def forget(self, store: int) -> None:
         """Drop the events of a store that is closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -14,8 +15,9 @@ import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent.calls import Calls
+from state_store.agent.merges.merging import EventLog, Events, MergeFailed
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.storage.hadoop import read_frame, write_frame
+from state_store.core.storage.hadoop import MAX_HEADER_BYTES, read_frame, write_frame
 from state_store.errors import StorageError
 
 
@@ -212,3 +214,16 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def test_events_of_a_closed_store_are_dropped() -> None:
     calls = Calls(Path("/nowhere"))
     assert calls.handle({"op": "events", "after": 0, "wait_ms": 1}).to_json() == {"events": []}
+
+
+def test_events_of_which_there_are_many_come_in_answers_that_fit_a_frame() -> None:
+    log = EventLog()
+    for store in range(20_000):
+        failure = StorageError("the storage does not answer " * 40, file="hdfs://nameservice/checkpoint/state")
+        log.add(MergeFailed(store, 7, "incremental", "100 deltas (maxDeltas)", failure, 3))
+    after, stores = 0, []
+    while events := log.after(after, wait_s=0):
+        assert len(json.dumps(Events(events).to_json())) < MAX_HEADER_BYTES
+        after = events[-1][0]
+        stores += [event.store for _, event in events]
+    assert stores == list(range(20_000))
