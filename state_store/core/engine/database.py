@@ -57,6 +57,9 @@ _DEADLINE_POLL_S = 0.5
 _ANY_PERCENT = 1_000_000
 """Percentage that no ratio of sizes of runs reaches."""
 
+_NO_LINK = "while link file to"
+"""Words of RocksDB where a file system cannot link. Of its own it copies only after EXDEV and ENOTSUP."""
+
 _SST = re.compile(r"[\w./-]*?(\d{6,}\.sst)")
 
 
@@ -249,7 +252,7 @@ class Database(Closing):
                 raise
 
     def ingest(self, paths: Sequence[Path]) -> list[str]:
-        """Add SST files, oldest first, by moving them into the directory.
+        """Add SST files, oldest first, by moving them into the directory, or copying them without hard links.
 
         On failure none of them is part of the database.
 
@@ -258,14 +261,15 @@ class Database(Closing):
         """
         if not paths:
             return []
-        import rocksdict
-
         before = {file.name for file in self.files()}
-        options = rocksdict.IngestExternalFileOptions()
-        options.set_move_files(True)
         sizes = [path.stat().st_size for path in paths]
         with translated("ingest into", str(self.directory)):
-            self._db.ingest_external_file([str(path) for path in paths], options)
+            try:
+                self._ingest(paths, moves=True)
+            except Exception as error:
+                if _NO_LINK not in str(error):
+                    raise
+                self._ingest(paths, moves=False)
         added = sorted(
             (file for file in self.files() if file.name not in before),
             key=lambda file: table_number(file.name),
@@ -277,6 +281,13 @@ class Database(Closing):
                 file=str(self.directory),
             )
         return [file.name for file in added]
+
+    def _ingest(self, paths: Sequence[Path], *, moves: bool) -> None:
+        import rocksdict
+
+        options = rocksdict.IngestExternalFileOptions()
+        options.set_move_files(moves)
+        self._db.ingest_external_file([str(path) for path in paths], options)
 
     def compact_runs(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
         """Let RocksDB compact young sorted runs, or all runs if the young ones have outgrown the oldest.

@@ -61,6 +61,25 @@ def test_ingested_files_keep_their_bytes(database: Database, tmp_path: Path) -> 
     assert [hashlib.sha256((database.directory / name).read_bytes()).digest() for name in names] == digests
 
 
+@pytest.mark.parametrize("reason", ["Operation not permitted", "Function not implemented"])
+def test_files_are_copied_where_they_cannot_be_linked(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """RocksDB copies by itself only after two other errors; FAT, exFAT and FUSE have these."""
+    first = delta(tmp_path / "first.sst", 1, {b"a": b"1"})
+    ingest = Database._ingest
+
+    def refuse_links(own: Database, paths: list[Path], *, moves: bool) -> None:
+        if moves:
+            raise Exception(f"IO error: while link file to {own.directory}/000008.sst: {first}: {reason}")
+        ingest(own, paths, moves=moves)
+
+    monkeypatch.setattr(Database, "_ingest", refuse_links)
+    database.ingest([first])
+    assert database.get(b"a") == b"1"
+    assert first.exists()
+
+
 def test_later_deltas_win(filled: Database) -> None:
     assert filled.get(b"\0\0" + b"0002") == b"new"
     assert filled.get(b"\0\0" + b"0018") is None
