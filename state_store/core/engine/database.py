@@ -15,6 +15,7 @@ ingested one keeps its bytes).
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,11 @@ _ANY_PERCENT = 1_000_000
 
 _NO_LINK = "while link file to"
 """Words of RocksDB where a file system cannot link. Of its own it copies only after EXDEV and ENOTSUP."""
+
+_LACKING = re.compile(r"while lock file|while fsync: a directory", re.IGNORECASE)
+"""Words of RocksDB about what some network file systems and FUSE do not have."""
+
+_LACKED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 _SST = re.compile(r"[\w./-]*?(\d{6,}\.sst)")
 
@@ -179,6 +185,9 @@ def _translate(action: str, directory: str, text: str) -> StateStoreError:
         return DamagedError(message, file=file)
     if status == "invalid argument" and ("does not exist" in text or "not an sstable" in text):
         return DamagedError(message, file=file)
+    if _LACKING.search(text) and any(os.strerror(code) in text for code in _LACKED):
+        needed = "the file system of local files has to have locks, and to sync directories"
+        return LocalDiskError(f"{message} ({needed}: {remedy(None)})", file=file)
     code = code_in(text)
     if code is not None and code != errno.ENOENT:
         return LocalDiskError(f"{message} ({remedy(code)})", file=file)

@@ -88,3 +88,19 @@ def test_the_jvm_learns_that_a_local_disk_failed_and_not_the_checkpoint() -> Non
 )
 def test_remedies_of_checkpoint_storage(text: str, remedy: str) -> None:
     assert remedy in with_remedy(text)
+
+
+@pytest.mark.parametrize("failed", ["While lock file: /disk/base/LOCK", "While fsync: a directory"])
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_that_lacks_what_rocksdb_needs_is_named(failed: str, code: int) -> None:
+    text = f"IO error: {failed}: {os.strerror(code)}"
+    with pytest.raises(LocalDiskError) as raised, translated("open", "/disk/base"):
+        raise Exception(text)
+    assert text in raised.value.message
+    assert "has to have locks, and to sync directories: use another directory" in raised.value.message
+
+
+def test_a_database_that_this_process_has_open_is_busy() -> None:
+    text = "IO error: lock hold by current process, acquire time 1: /disk/base/LOCK: No locks available"
+    with pytest.raises(BusyError), translated("open", "/disk/base"):
+        raise Exception(text)
