@@ -199,12 +199,19 @@ def test_the_follower_takes_leases_on_what_comes(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LOOK_S", 0.05)
     with HeldDeltas(str(query.root), lambda key: 4, SYSTEM) as held:
         assert held.look().version == 4
+        fail = [PermissionError(13, "Permission denied"), RuntimeError("a client of others")]
+        look = held.look
+        monkeypatch.setattr(held, "look", lambda: look() if not fail else raised(fail.pop()))
         held.follow()
         query.batch()
         newest = set(query.root.rglob("delta/*5_*.sst"))
         awaited(lambda: newest <= leased(query.root), "a lease on the new deltas")
         assert newest
     assert not leased(query.root)
+
+
+def raised(error: Exception) -> None:
+    raise error
 
 
 def leased(root: Path) -> set[Path]:

@@ -284,7 +284,7 @@ class HeldDeltas:
                 self._changed.wait_for(lambda: self._is_over, _LOOK_S)
                 if self._is_over:
                     return
-            with suppress(StateStoreError):  # the leases before hold on, and the next look tries again
+            with suppress(Exception):  # the leases before hold on, and the next look tries again
                 if Query.open(self._location).newest_batch() + 1 >= self._version + self._stride:
                     self.look()
 
