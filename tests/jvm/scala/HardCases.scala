@@ -34,6 +34,7 @@ object HardCases extends StoreCases {
     "ahead" -> TakenRows.areBoundedAndInOrder,
     "key types" -> FamiliesByKey.haveTheTypesOfTheKey,
     "lists" -> ListedValues.haveTheirOwnKeys,
+    "list feed" -> ListedValues.areFedAsAPutAndMerges,
     "figures" -> LargestFigures.areOfOneStore,
     "appends" -> FreedRecords.areNotReadAfterAppends,
     "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)

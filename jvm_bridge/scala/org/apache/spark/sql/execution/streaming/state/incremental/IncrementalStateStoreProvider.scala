@@ -420,8 +420,8 @@ private[incremental] final class FamilyRegistry(
 /**
  * The changes of one column family, read from the deltas of consecutive versions: (put, merge or delete, key, value or
  * null, batch id). Each batch shows first the changes that its own later changes replaced, then the last change of each
- * key. A list of values is one put for each value; each value that was appended to a list is a merge. Both come in
- * order of time. For one thread, which gets the same row objects again.
+ * key. A list of values is a put of the first value and a merge of each other one, as in Spark's store; so is each value
+ * that was appended to a list. They come in order of time. For one thread, which gets the same row objects again.
  *
  * @param deltas versions and local files of the deltas, oldest first
  * @param codec the codec of the column family
@@ -433,11 +433,12 @@ final class ChangeFeed(deltas: Seq[(Long, LocalPath)], codec: RowCodec, release:
   private val unread = deltas.iterator
   private var version = 0L
   private var reader: DeltaReader = _
+
+  /** The values of a list behind those that were shown. */
   private var values: Iterator[UnsafeRow] = Iterator.empty
-  private var valuesKind = RecordType.PUT_RECORD
 
   override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
-    if (values.hasNext) return change(valuesKind, values.next())
+    if (values.hasNext) return change(RecordType.MERGE_RECORD, values.next())
     while (advance()) {
       if (Arrays.equals(reader.key, 0, RowCodec.PrefixBytes, from, 0, RowCodec.PrefixBytes)) return change()
     }
@@ -459,8 +460,7 @@ final class ChangeFeed(deltas: Seq[(Long, LocalPath)], codec: RowCodec, release:
     else if (!codec.multipleValues) change(RecordType.PUT_RECORD, codec.decodeValue(reader.value))
     else {
       values = codec.decodeValues(reader.value)
-      valuesKind = if (reader.isAppended) RecordType.MERGE_RECORD else RecordType.PUT_RECORD
-      change(valuesKind, values.next())
+      change(if (reader.isAppended) RecordType.MERGE_RECORD else RecordType.PUT_RECORD, values.next())
     }
 
   private def change(kind: RecordType.Value, value: UnsafeRow): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
