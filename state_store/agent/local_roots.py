@@ -1,8 +1,8 @@
 """The local directories of an agent, and who owns them.
 
 Each directory has a file `owner`. The agent that works there has locked it as long as it lives, has written
-into it who it is and which JVM it belongs to, and sets its time to now every hour. The last agent that wrote it is the owner: an agent
-that was replaced, and wakes up late, finds another name there and removes nothing.
+into it who it is and which JVM it belongs to, and sets its time to now every hour. The last agent that wrote
+it is the owner: an agent that was replaced, and wakes up late, finds another name there and removes nothing.
 
 Below the option `localDir` each executor has a directory `agent-<digest>`. An agent that starts there removes
 those whose lock is free and whose JVM is gone: an executor that was killed together with its agent leaves

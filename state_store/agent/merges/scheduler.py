@@ -335,9 +335,7 @@ class MergeQueue:
             del self._stores[store]
         return is_over
 
-    def _eligible(
-        self, merges: _StoreMerges, now_s: float, counts: Mapping[bool, int]
-    ) -> list[MergeRequest]:
+    def _eligible(self, merges: _StoreMerges, now_s: float, counts: Mapping[bool, int]) -> list[MergeRequest]:
         """Return the requests that time and limits allow now, the one that publishes first.
 
         `counts` are the merges that run, of those that publish (False) and of kind `ingest` (True).

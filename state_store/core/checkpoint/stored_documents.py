@@ -518,7 +518,7 @@ class Marker(NamedTuple):
 
     @property
     def call(self) -> tuple[str, str | None, bool]:
-        """What the call that goes on has in common with this one, besides the query."""
+        """The fields that the call that goes on has in common with this one, besides the query."""
         return self.operation, self.source, self.goes_on
 
 

@@ -215,7 +215,7 @@ class Columns:
             else _typed(batch, by_position[True, number, None].field)
             for number, field in enumerate(schema.key)
         ]
-        keys = _as_grouped(self.view, keys)
+        keys = list(_as_grouped(self.view, keys))
         values = []
         for number, field in enumerate(schema.value):
             if (False, number, None) in by_position:

@@ -266,15 +266,15 @@ def _with_own_names(schema: FamilySchema, operator: Operator) -> FamilySchema:
         return schema
     taken, own_names = {*names}, dict[str, list[str]]()
     for name in names:
-        given = own_names.setdefault(name, [])
-        number, own = len(given) + 1, name
-        while given and own in taken:
+        same = own_names.setdefault(name, [])
+        number, own = len(same) + 1, name
+        while same and own in taken:
             own, number = f"{name}_{number}", number + 1
         taken.add(own)
-        given.append(own)
+        same.append(own)
 
     def renamed(fields: pyarrow.Schema) -> pyarrow.Schema:
-        left = {name: iter(given) for name, given in own_names.items()}
+        left = {name: iter(own) for name, own in own_names.items()}
         return pyarrow.schema(
             [field.with_name(next(left.get(field.name, iter(())), field.name)) for field in fields]
         )

@@ -157,7 +157,6 @@ class TestFilesStay:
         assert second != first
         assert leased(job) == set(base["stored"].values())
 
-
     def test_an_error_that_nobody_expects_keeps_no_other_lease_from_being_renewed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

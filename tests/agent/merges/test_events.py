@@ -219,7 +219,9 @@ def test_events_of_a_closed_store_are_dropped() -> None:
 def test_events_of_which_there_are_many_come_in_answers_that_fit_a_frame() -> None:
     log = EventLog()
     for store in range(20_000):
-        failure = StorageError("the storage does not answer " * 40, file="hdfs://nameservice/checkpoint/state")
+        failure = StorageError(
+            "the storage does not answer " * 40, file="hdfs://nameservice/checkpoint/state"
+        )
         log.add(MergeFailed(store, 7, "incremental", "100 deltas (maxDeltas)", failure, 3))
     after, stores = 0, []
     while events := log.after(after, wait_s=0):

@@ -244,10 +244,10 @@ def test_a_clock_that_jumps_back_makes_nothing_due() -> None:
 
 def test_after_a_clock_that_was_ahead_has_gone_back_the_interval_counts_from_then() -> None:
     full, rule = snapshot(), policy(fullInterval="1h")
-    merged, begun = history(full), StoreStatistics()
+    merged, fresh = history(full), StoreStatistics()
     merged.note_merge(full, NOW_MS + 365 * DAY_MS)
-    begun.note_chain_start(NOW_MS + 365 * DAY_MS)
-    for made in (merged, begun):
+    fresh.note_chain_start(NOW_MS + 365 * DAY_MS)
+    for made in (merged, fresh):
         made.note_time(NOW_MS)
         assert due(rule, chain(1, on=full), made, NOW_MS + 3_599_000) is None
         assert kind_of(due(rule, chain(1, on=full), made, NOW_MS + 3_600_000), "fullInterval") == "full"

@@ -216,12 +216,12 @@ class _Elsewhere(Threads):
         self._directory = directory
 
     def run(self, work, items, **named):
-        sent, here = cloudpickle.dumps(work), Path.cwd()
+        sent, before = cloudpickle.dumps(work), Path.cwd()
         os.chdir(self._directory)
         try:
             return super().run(cloudpickle.loads(sent), items, **{**named, "meter": None})
         finally:
-            os.chdir(here)
+            os.chdir(before)
 
 
 def test_executors_find_relative_paths_where_their_driver_does(tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ private[incremental] object ListedValues extends StoreCases {
     transaction.abort()
   }
 
-  /** Whoever takes a put for a new list, and a merge for one value more, gets the list. */
+  /** A reader that takes a put for a new list, and a merge for a value more, gets the list. */
   def areFedAsAPutAndMerges(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
     val codec = new Codecs("unsaferow", None, columnFamilies = true).make("default", ColumnFamilies.Default, schema)
     def key(name: String): Array[Byte] = codec.encodeKey(row(keys, UTF8String.fromString(name)))

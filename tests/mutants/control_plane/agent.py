@@ -120,7 +120,7 @@ MUTANTS = [
     Mutant(
         "an event is forgotten once it was sent",
         f"{_AGENT}/merges/merging.py",
-        "return list(self._events)",
+        "return list(itertools.islice(self._events, MAX_ANSWERED))",
         "sent, self._events = list(self._events), deque()\n            return sent",
         ("tests/agent/merges/test_events.py",),
     ),
