@@ -95,6 +95,8 @@ def shown(row) -> str:
 
 def is_known(spark, name: str) -> bool:
     """Return True if this release of Spark has the type, in its own functions and in PySpark."""
+    if name == "by_bytes" and spark.version.startswith("4.0."):
+        return False  # `collect` fails there
     try:
         types = spark.sql(f"select {TYPES[name][1]} as x from (select 1L as i)").dtypes
         return bool(types) and bool(spark.createDataFrame([], f"x {TYPES[name][0]}").columns)

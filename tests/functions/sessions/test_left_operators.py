@@ -13,7 +13,7 @@ from sample_functions import OUTPUT, STATE, total_per_group
 
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
 
-pytestmark = [pytest.mark.spark, pytest.mark.tier("more"), pytest.mark.older(long=("4.2", "4.1", "4.0"))]
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more"), pytest.mark.older(long=("4.2", "4.1"))]
 
 REPLACED = "VectorizedFlatMapGroupsInPandasWithState"
 ROWS = pa.table({"k": ["a", "b", "a"], "v": [1.0, 2.0, 4.0]})
@@ -41,6 +41,7 @@ def made(stream, conf):
     return stream("k string, v double", [ROWS])
 
 
+@pytest.mark.older(long=("4.0",))
 def test_a_python_without_this_package_runs_its_functions_on_sparks_operator(spark, made, monkeypatch):
     """Spark 4.0 takes Python 3.9. The worker here has another one, which Spark says, and no other error."""
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")
@@ -49,6 +50,7 @@ def test_a_python_without_this_package_runs_its_functions_on_sparks_operator(spa
     assert "PYTHON_VERSION_MISMATCH" in error
 
 
+@pytest.mark.older(long=("4.0",))
 @pytest.mark.parametrize(("profiler", "is_replaced"), [("memory", False), ("perf", True)])
 def test_a_function_whose_lines_are_profiled_is_called_by_sparks_operator(made, conf, profiler, is_replaced):
     conf("spark.sql.pyspark.udf.profiler", profiler)
@@ -83,7 +85,6 @@ print("FOUND", json.dumps(found))
 """
 
 
-@pytest.mark.older(long=("4.2", "4.1"))
 def test_processors_around_which_pyspark_puts_a_profiler_run_in_sparks_worker(tmp_path):
     found, log = outside.run(PROFILED, tmp_path, "spark.python.profile")
     assert json.loads(json.dumps(found)) == {"Keeps": [6, False], "KeepsFrames": [6, False]}
