@@ -692,21 +692,16 @@ def _in_single_chunks(frame: Any) -> Any:
 
     Frames of the processor have a chunk each, as a rule, and frames that are joined have all of theirs.
     """
-    for place in range(frame.shape[1]):
-        values = frame.iloc[:, place].array
-        if hasattr(values, "__arrow_array__") and isinstance(values.dtype, _arrow_types()):
-            chunks = values.__arrow_array__()
-            if isinstance(chunks, pa.ChunkedArray) and chunks.num_chunks > 1:
-                single = type(values)._from_sequence(chunks.combine_chunks(), dtype=values.dtype)
-                frame.isetitem(place, single)
-    return frame
-
-
-@functools.cache
-def _arrow_types() -> tuple[Any, ...]:
     import pandas as pd
 
-    return pd.ArrowDtype, pd.StringDtype
+    for place, kind in enumerate(frame.dtypes):
+        if isinstance(kind, pd.ArrowDtype) or str(getattr(kind, "storage", "")).startswith("pyarrow"):
+            values = frame.iloc[:, place].array
+            chunks = values.__arrow_array__()
+            if isinstance(chunks, pa.ChunkedArray) and chunks.num_chunks > 1:
+                single = type(values)._from_sequence(chunks.combine_chunks(), dtype=kind)
+                frame.isetitem(place, single)
+    return frame
 
 
 def _frame_size(frame: Any) -> int:
