@@ -422,7 +422,7 @@ def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, 
         with removed_at_end(path.unlink), writing_file(path) as reading:
             read = reading(batches)
             if form == "parquet":
-                return _write_parquet(read, schema, str(path))
+                return _write_parquet(read, schema, path)
             with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
                 return _write_texts(read, schema, form, file.write)
     except BaseException:
@@ -430,13 +430,13 @@ def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, 
         raise
 
 
-def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: str) -> int:
+def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: Path) -> int:
     import pyarrow
     import pyarrow.parquet
 
     rows = 0
     try:
-        with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+        with open(target, "wb") as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
             for batch in batches:
                 rows += batch.num_rows
                 writer.write_batch(batch)

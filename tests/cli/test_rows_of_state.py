@@ -6,12 +6,15 @@ import csv
 import io
 import json
 import math
+import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
+import state_store
 from state_store.cli.formats import RowTexts, csv_of, lines_of, plain, rows_as_values
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
@@ -208,3 +211,21 @@ def test_a_negative_number_says_where_it_belongs(flights, capsys):
         assert "A value that begins with a minus comes after `--`" in said
         assert "after `--`" not in run(capsys, command, flights, "--kye", "5", code=ExitCode.USAGE)
     assert "no key -5" in run(capsys, "get", flights, "--", "-5", code=ExitCode.NOT_FOUND)
+
+
+def test_a_directory_may_have_a_name_that_is_not_utf_8(tmp_path, capsys):
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("this file system has no such names")
+    state = str(checkpoint("flights", place))
+    with state_store.open(state) as opened:
+        rows = opened.to_arrow()
+    run(capsys, "export", state, f"{place}/exported", "--json")
+    run(capsys, "import", state, f"{place}/exported", f"{place}/imported")
+    run(capsys, "repartition", state, f"{place}/parted", "--partitions", "3")
+    run(capsys, "verify", f"{place}/parted")
+    run(capsys, "show", f"{place}/imported", "--format", "parquet", "--output", f"{place}/rows.parquet")
+    with open(place / "rows.parquet", "rb") as file:
+        assert pyarrow.parquet.read_table(file).cast(rows.schema) == rows

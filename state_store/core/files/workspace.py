@@ -152,7 +152,8 @@ class LocalCache:
             location: The location.
             without: The directory there whose files are not kept.
         """
-        return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16], without)
+        name = location.encode("utf-8", "surrogateescape")  # a path may have any bytes
+        return StoreCache(self.root / hashlib.sha256(name).hexdigest()[:16], without)
 
     def prune(self, changed: StoreCache | None = None) -> int:
         """Remove the files that were kept longest ago until the budget is met.

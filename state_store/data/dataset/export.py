@@ -383,7 +383,10 @@ def _write(batches: Iterable[pyarrow.RecordBatch], schema: pyarrow.Schema, path:
 
     rows = 0
     try:
-        with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        with (
+            open(path, "wb") as file,  # the name may have any bytes, and Arrow takes UTF-8
+            pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+        ):
             for batch in batches:
                 rows += batch.num_rows
                 writer.write_batch(batch.replace_schema_metadata(schema.metadata))

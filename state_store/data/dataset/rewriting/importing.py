@@ -351,7 +351,8 @@ def _read_metadata(file: Path, name: str) -> dict[str, Any] | None:
     import pyarrow.parquet
 
     try:
-        text = (pyarrow.parquet.read_schema(file).metadata or {}).get(METADATA)
+        with open(file, "rb") as opened:
+            text = (pyarrow.parquet.read_schema(opened).metadata or {}).get(METADATA)
     except (pyarrow.ArrowException, OSError) as error:
         raise OptionError(f"'{name}' is not a Parquet file: {error}", file=name) from error
     try:
@@ -403,7 +404,7 @@ def _rows_of(files: list[Path]) -> Iterator[pyarrow.RecordBatch]:
 
     for file in files:
         try:
-            with pyarrow.parquet.ParquetFile(file) as table:
+            with open(file, "rb") as opened, pyarrow.parquet.ParquetFile(opened) as table:
                 yield from table.iter_batches(_rows_at_once(table.metadata))
         except pyarrow.ArrowInvalid as error:
             raise OptionError(f"'{file}' is a damaged Parquet file: {error}", file=str(file)) from error
