@@ -413,16 +413,16 @@ class _Migration:
         self._from = of_provider(self._pinned.get(session.PROVIDER_KEY), self._query.location)
         self._to = STORES[to]
         self._conf = conf
+        self._stopped = Stopped(self._query)  # first: a batch that ends meanwhile is noticed
         self._batch = self._query.newest_batch()
         self._format = checkpoint_format or self._to.formats[0]
         self._check_target_store()
-        self._versions = self._query.committed()
+        self._versions = self._query.committed(self._batch)
         check_present(self._query, self._from, self._versions)
         self._check_archives()
         self._check_lists()
         self._source = open_storage(self._query.location)
         self._location = copying.hadoop_uri(checked_location(target, "target"))
-        self._stopped = Stopped(self._query)
 
     @property
     def stores(self) -> int:

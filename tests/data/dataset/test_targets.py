@@ -23,6 +23,7 @@ from state_store.core.snapshots.restore import StateStoreError
 from state_store.data.dataset import export
 from state_store.data.dataset.export import NewDirectory
 from state_store.data.dataset.rewriting import copying
+from state_store.data.query import Query
 from state_store.data.query.targets import Stopped, new_checkpoint, refuse_nested
 from state_store.errors import ConflictError, DamagedError, Interrupted, MissingError, OptionError
 
@@ -216,6 +217,27 @@ def test_a_query_that_runs_meanwhile_is_refused(
     with pytest.raises(ConflictError, match=r"has gone on meanwhile, to batch .*: stop it first"):
         WAYS[way](source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("way", ["repartition", "import_state"])
+def test_a_batch_that_ends_as_the_work_begins_is_noticed(
+    source: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest_batch, calls = Query.newest_batch, []
+
+    def before_the_next_one(query: Query) -> int:
+        """Return the newest batch; the next one ends after it was asked for to be rewritten."""
+        batch = newest_batch(query)
+        if sys._getframe(1).f_code.co_name == "rewrite":
+            calls.append(batch)
+            for log in ("offsets", "commits"):
+                shutil.copyfile(source / log / str(batch), source / log / str(batch + 1))
+        return batch
+
+    monkeypatch.setattr(Query, "newest_batch", before_the_next_one)
+    with pytest.raises(ConflictError, match="has gone on meanwhile"):
+        WAYS[way](source, tmp_path / "target")
+    assert len(calls) == 1 and not (tmp_path / "target").exists()
 
 
 @pytest.mark.parametrize("way", ["repartition", "import_state"])

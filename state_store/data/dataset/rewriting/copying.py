@@ -524,8 +524,8 @@ def rewrite(
         ConflictError: the query has gone on meanwhile.
         StateStoreError: as the files and the rows are.
     """
+    stopped = Stopped(query)  # first: a batch that ends between the two is noticed
     batch = query.newest_batch()
-    stopped = Stopped(query)
     has_ids = _has_ids(query)
     counts = {
         operator.id: operator.partitions if partitions is None or operator.is_in_one_partition else partitions
