@@ -13,8 +13,8 @@ A writer of a snapshot (`Lease`):
 2. `announce` fresh names before their upload.
 3. `publish`: write the snapshot's archive, *then* release the lease.
 
-A lease says how long it holds. Its writer measures that on a clock that never jumps. After half of that time
-it takes a new lease and checks everything again before it publishes.
+A lease says how long it holds. Its writer measures that on a clock that never jumps, and on the wall clock.
+After half of that time it takes a new lease and checks everything again before it publishes.
 
 A reader of stored files, such as an executor whose base is partly remote, holds them for as long as it reads:
 
@@ -230,7 +230,8 @@ class Lease:
     """The lease of one snapshot; a context manager that releases it. Used by one thread at a time.
 
     Every method raises as the storage does. A lease that is not released runs out `expiry_ms` after it was
-    written. Here that is measured on a clock that never jumps; others go by the wall clock in the lease.
+    written. Here that is measured on a clock that never jumps and on the wall clock, whichever says more;
+    others go by the wall clock in the lease.
     `warnings` name damaged tombstones.
     """
 
@@ -248,7 +249,7 @@ class Lease:
         self._existing: set[str] = set()
         self._announced: set[str] = set()
         self._written: list[str] = []
-        self._valid_from_ms: float | None = None
+        self._valid_from_ms: tuple[float, int] | None = None
 
     def __enter__(self) -> Lease:
         return self
@@ -275,7 +276,7 @@ class Lease:
         """Hold files that will be uploaded, before the upload; their names were never used."""
         fresh = set(paths)
         if self._valid_from_ms is None:
-            self._valid_from_ms = self._runtime.uptime_ms()
+            self._valid_from_ms = self._clocks_ms()
         self._announced |= fresh
         self._write(fresh)
 
@@ -326,7 +327,7 @@ class Lease:
         self._written.remove(path)
 
     def _renew_and_check(self) -> frozenset[str]:
-        now_ms = self._runtime.uptime_ms()
+        now_ms = self._clocks_ms()
         self._write(self._existing | self._announced)
         lost = self._lost()
         self._existing -= lost
@@ -348,12 +349,17 @@ class Lease:
         self._storage.write(path, terms.pack())
 
     def _age_ms(self) -> float:
-        """Return the time since all files were held and checked; announced files count as that old."""
-        return (
-            self._expiry_ms
-            if self._valid_from_ms is None
-            else self._runtime.uptime_ms() - self._valid_from_ms
-        )
+        """Return the time since all files were held and checked; announced files count as that old.
+
+        The clock that never jumps stands still while a hypervisor has paused the machine, and the wall clock
+        is set right afterwards. So the one that says more counts: too early a renewal does no harm.
+        """
+        if self._valid_from_ms is None:
+            return self._expiry_ms
+        return max(now - then for now, then in zip(self._clocks_ms(), self._valid_from_ms, strict=True))
+
+    def _clocks_ms(self) -> tuple[float, int]:
+        return self._runtime.uptime_ms(), self._runtime.wall_ms()
 
     def _lost(self) -> frozenset[str]:
         tombstones = Tombstones.read(self._storage)

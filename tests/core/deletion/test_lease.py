@@ -12,7 +12,7 @@ from runtimes import AdjustedRuntime
 from deletion import made_up
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
-from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.lease import Lease, ReaderLease
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, ConflictError, StorageError
 
@@ -89,6 +89,25 @@ def test_an_old_one_is_renewed_and_checked(storage: FaultyStorage, lease: Lease,
     assert not storage.exists(made_up.snapshot(3).path)
     assert publish(lease, B) == frozenset()
     assert held(storage) == set()
+
+
+def test_a_machine_that_a_hypervisor_paused_publishes_nothing_that_was_deleted_meanwhile(
+    storage: FaultyStorage, clock: Clock
+) -> None:
+    """The clock that never jumps stood still, and the wall clock was set right."""
+    wall = Clock()
+    runtime = AdjustedRuntime(uptime_ms=clock, wall_ms=wall)
+    lease = Lease(storage, expiry_ms=EXPIRY_MS, runtime=runtime)
+    lease.hold([A, B])
+    wall.now_ms = 2 * EXPIRY_MS
+    storage.delete(A)
+    assert publish(lease, A, B) == {A}
+    assert not storage.exists(made_up.snapshot(3).path)
+    reader = ReaderLease(storage, expiry_ms=EXPIRY_MS, runtime=runtime)
+    reader.hold([B])
+    assert reader.renew_in_ms > 0
+    wall.now_ms = 3 * EXPIRY_MS
+    assert reader.renew_in_ms <= 0
 
 
 def test_fresh_files_do_not_make_an_old_claim_young(
