@@ -82,7 +82,7 @@ class _LooksBeforeItHolds(ReaderLease):
     def _renew_and_check(self) -> frozenset[str]:
         lost = self._lost()
         self._write(self._existing)
-        self._valid_from_ms = self._runtime.uptime_ms()
+        self._valid_from_ms = self._clocks_ms()
         return lost
 
 

@@ -17,7 +17,7 @@ MUTANTS = [
         "a renewed lease is as old as the check that followed",
         "state_store/core/deletion/lease.py",
         "        self._valid_from_ms = now_ms\n        return lost\n",
-        "        self._valid_from_ms = self._runtime.uptime_ms()\n        return lost\n",
+        "        self._valid_from_ms = self._clocks_ms()\n        return lost\n",
         ("tests/core/deletion/test_lease.py",),
     ),
     Mutant(
