@@ -84,4 +84,11 @@ MUTANTS = [
         "    val id = byName.values.map(_.id).max + 1\n",
         ("tests/bridge/test_stores.py::test_changes_of_a_removed_family_are_not_those_of_a_later_one",),
     ),
+    Mutant(
+        "the change feed shows each value of a list that was put as a put",
+        f"{ROOT}/IncrementalStateStoreProvider.scala",
+        "return change(RecordType.MERGE_RECORD, values.next())",
+        "return change(RecordType.PUT_RECORD, values.next())",
+        ("tests/bridge/test_beside_rocksdb.py::test_calls_are_answered_as_by_sparks_store[4-families feed]",),
+    ),
 ]
