@@ -47,9 +47,12 @@ class Form:
         """Return the interpreter of the environment."""
         return str(CHECKOUT / self.environment / "bin/python") if self.environment else sys.executable
 
-    def fitting(self, keys: int, per_key: float) -> tuple[int, int]:
-        """Return keys and rows of a batch: fewer keys if the form is slow, with as many rows each."""
-        used = int(min(keys, self.max_rows / per_key))
+    def fitting(self, keys: int, per_key: float, max_rows: int | None = None) -> tuple[int, int]:
+        """Return keys and rows of a batch: fewer keys if the form is slow, with as many rows each.
+
+        `max_rows` takes the place of the form's own bound.
+        """
+        used = int(min(keys, (self.max_rows if max_rows is None else max_rows) / per_key))
         return used, round(used * per_key)
 
 

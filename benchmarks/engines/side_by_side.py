@@ -1,7 +1,8 @@
 """Run the same stateful Python on several engines, in turns on one machine, and compare them.
 
     python -m benchmarks.engines.side_by_side --json OUT [--quick] [--keep] [--engines FORM,...]
-        [--workloads counter,frames,sessions] [--keys 20000] [--rows-per-key 2,20] [--batches 16] [--turns 1]
+        [--workloads counter,frames,sessions] [--keys 20000] [--rows-per-key 2,20] [--batches 16]
+        [--max-rows N] [--turns 1]
         [--figures speed,recovery,latency] [--rates 1000,10000] [--seconds 20]
 
 Each engine runs in an environment of its own: `python scripts/environment.py flink bytewax quix` makes those
@@ -56,7 +57,7 @@ def tasks(asked: argparse.Namespace, workload: str, name: str) -> Iterator[Task]
     """Yield all measurements of a form; those of restarts and waits are of the counter alone."""
     form, facts = FORMS[name], {"form": name, "workload": workload, "asked_keys": asked.keys}
     for each in asked.rows_per_key if "speed" in asked.figures else ():
-        keys, rows = form.fitting(asked.keys, each)
+        keys, rows = form.fitting(asked.keys, each, asked.max_rows)
         batches = min(asked.batches, form.max_batches)
         size = (keys, rows, batches)
         sizes = {"keys": keys, "rows": rows, "rows_a_key": each, "batches": batches}
@@ -191,6 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, default=16, help="batches; the first half does not count")
     parser.add_argument("--rates", **numbers, default=[1000, 10_000], help="rows a second, for latency")
     parser.add_argument("--seconds", type=int, default=20, help="time of the rows, for latency")
+    parser.add_argument("--max-rows", type=int, help="rows of a batch at most (default: each form's bound)")
     parser.add_argument("--turns", type=int, default=1, help="measurements of each size")
     asked = parser.parse_args(arguments)
     names = asked.engines or installed()

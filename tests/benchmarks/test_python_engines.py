@@ -88,6 +88,7 @@ def test_a_slow_form_gets_fewer_keys_with_as_many_rows_each(tmp_path: Path) -> N
 def test_a_batch_may_have_a_part_of_the_keys() -> None:
     assert Form("quick").fitting(1000, 0.1) == (1000, 100)
     assert Form("slow", max_rows=50).fitting(1000, 0.1) == (500, 50)
+    assert Form("slow", max_rows=50).fitting(1000, 2, max_rows=400) == (200, 400)
 
 
 @pytest.mark.usefixtures("jobs")
@@ -105,7 +106,9 @@ def test_the_second_half_of_a_job_counts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_slow_form_gets_fewer_batches() -> None:
-    asked = argparse.Namespace(keys=10, figures=["speed"], rows_per_key=[1], batches=16, rates=[])
+    asked = argparse.Namespace(
+        keys=10, figures=["speed"], rows_per_key=[1], batches=16, rates=[], max_rows=None
+    )
     (task,) = side_by_side.tasks(asked, "counter", "process-rocksdb")
     assert (task.facts["batches"], task.words[1][2]) == (8, 8)
 
