@@ -489,7 +489,7 @@ class WebHdfsStorage(Storage):
         try:
             with self._translated("write", path):
                 answer = self._client._rename(source, destination=target, renameoptions=options)
-                is_refused = bool(answer.content) and answer.json().get("boolean") is False
+                is_refused = bool(answer.content) and answer.json()["boolean"] is False
         except (StorageError, MissingError, ConflictError) as error:
             self._resolve_rename(temporary, path, error)
             return

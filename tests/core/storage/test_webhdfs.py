@@ -157,6 +157,17 @@ class TestWebHdfsStorage(KilledWriters):
             with pytest.raises(StorageError, match=r"cannot .*delta"):
                 action(storage)
 
+    @pytest.mark.parametrize("name", ["page", "login", "empty", "list"])
+    def test_a_rename_that_something_else_answers_is_not_taken_for_done(
+        self, storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        storage.write("delta/a", b"old")
+        _answer(storage, monkeypatch, *OTHER_ANSWERS[name], operation="RENAME")
+        with pytest.raises(StorageError, match="the answer is not one of WebHDFS"):
+            storage.write("delta/a", b"new", overwrite=True)
+        assert self.get_raw(storage, "delta/a") == b"old"
+        assert self.names(storage, "delta") == ["a"]
+
     def test_a_rename_is_not_taken_for_done_because_a_gateway_fails(
         self, storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
