@@ -136,10 +136,12 @@ class StorageConformance(ABC):
             expected[offset : offset + length] = data[offset : offset + length]
         assert large.read_bytes() == expected
         assert small.read_bytes() == b"-12---6789--"
-        with pytest.raises(MissingError, match=r"shared/c\.sst"):
+        with pytest.raises(MissingError, match=r"shared/c\.sst") as missing:
             storage.download_spans([spans[1], Span("shared/c.sst", small, ((0, 1),))])
+        assert missing.value.file is not None
+        assert missing.value.file.endswith("shared/c.sst")
         with pytest.raises(StorageError, match="nowhere"):
-            storage.download_spans([Span("shared/b.sst", tmp_path / "nowhere", ((0, 1),))])
+            storage.download_spans([spans[0], Span("shared/b.sst", tmp_path / "nowhere", ((0, 1),))])
 
     def test_a_missing_file_is_an_error_that_names_it(self, storage: Storage, tmp_path: Path) -> None:
         with pytest.raises(MissingError, match=r"delta/a\.sst"):

@@ -30,7 +30,7 @@ from state_store import errors
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Span, Storage, check_path, new_local_file, with_remedy
 from state_store.core.storage.local_disk import failed_download
-from state_store.errors import ConflictError, MissingError, StorageError, UnknownOutcomeError
+from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError, UnknownOutcomeError
 
 # ---- frames ---------------------------------------------------------------------------------------------
 
@@ -405,23 +405,36 @@ class HadoopStorage(Storage):
         try:
             return self._jvm.fs({**request, "path": uri}, body)
         except MissingError as error:
+            uri = _failed(request, error) or uri
             raise MissingError(f"'{uri}' does not exist ({error.message})", file=uri) from error
         except ConflictError as error:
             if operation != "write":
-                raise StorageError(f"cannot {operation} '{uri}': {error.message}", file=uri) from error
+                raise StorageError(f"cannot {_verb(operation)} '{uri}': {error.message}", file=uri) from error
             raise ConflictError(f"'{uri}' exists already ({error.message})", file=uri) from error
         except StorageError as error:
-            local, size_bytes = _written(request)
+            uri = _failed(request, error) or uri
+            local, size_bytes = _written(request, uri)
             failure = failed_download(error.message, local, size_bytes) if local else None
             if failure is not None:
                 raise failure from error
             why = with_remedy(error.message)
-            raise StorageError(f"cannot {operation} '{uri}': {why}", file=uri) from error
+            raise StorageError(f"cannot {_verb(operation)} '{uri}': {why}", file=uri) from error
 
 
-def _written(request: FileRequest) -> tuple[str | None, int]:
-    """Return a local file that the JVM writes for a request, and the bytes of all, or of the first write."""
+def _verb(operation: str) -> str:
+    """Return the word for what an operation does to a file, for a message."""
+    return {"spans": "read", "mkdirs": "make", "exists": "look for"}.get(operation, operation)
+
+
+def _failed(request: FileRequest, error: StateStoreError) -> str | None:
+    """Return the file of a request for spans that failed; None: the request is for a single file."""
+    return error.file if any(span["path"] == error.file for span in request.get("spans", ())) else None
+
+
+def _written(request: FileRequest, uri: str) -> tuple[str | None, int]:
+    """Return the local file that the JVM writes of `uri`, and the bytes of all, or of the first write."""
     spans = request.get("spans")
     if spans:
-        return spans[0]["to"], sum(sum(span["pieces"][1::2]) for span in spans)
+        local = next((span["to"] for span in spans if span["path"] == uri), spans[0]["to"])
+        return local, sum(sum(span["pieces"][1::2]) for span in spans)
     return request.get("to"), _FIRST_WRITE_BYTES

@@ -62,11 +62,13 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     try perform(frame.header.path("fs").asText, new Path(path), frame)
     catch {
       case e: InterruptedException => throw e
-      case NonFatal(e) => Frame(Json.obj("error" -> Json.obj(
-          "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}",
-          "file" -> path)))
+      case e: FileCalls.SpanFailure => failed(e.file, e.getCause)
+      case NonFatal(e) => failed(path, e)
     }
   }
+
+  private def failed(file: String, e: Throwable): Frame = Frame(Json.obj("error" -> Json.obj(
+    "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}", "file" -> file)))
 
   private def perform(operation: String, path: Path, frame: Frame): Frame = operation match {
     case "list" => page(list(path), Json.text(frame.header, "after"), frame.header.path("most").asInt(Int.MaxValue))
@@ -76,8 +78,9 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       ok()
     case "spans" =>
       val copies = spans(frame.header).map { span => () =>
-        if (isBackground(frame)) transfers.download(bulk => untilUnchanged(span.path)(copySpan(span, bulk.copied)))
-        else untilUnchanged(span.path)(copySpan(span))
+        try if (isBackground(frame)) transfers.download(bulk => untilUnchanged(span.path)(copySpan(span, bulk.copied)))
+          else untilUnchanged(span.path)(copySpan(span))
+        catch { case NonFatal(e) => throw new FileCalls.SpanFailure(span.file, e) }
       }
       ok("copied" -> Json.array(FileCalls.together(copies)))
     case "download" =>
@@ -140,7 +143,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def spans(arguments: ObjectNode): Seq[FileCalls.Span] = arguments.path("spans").elements.asScala.map { span =>
     val pieces = span.path("pieces").elements.asScala.map(_.asLong).grouped(2).map(piece => (piece.head, piece.last))
-    FileCalls.Span(new Path(span.text("path")), span.text("to"), pieces.toSeq)
+    FileCalls.Span(span.text("path"), span.text("to"), pieces.toSeq)
   }.toSeq
 
   /**
@@ -235,7 +238,12 @@ private object FileCalls {
    *
    * @param pieces offset and length of each, in order
    */
-  final case class Span(path: Path, to: String, pieces: Seq[(Long, Long)])
+  final case class Span(file: String, to: String, pieces: Seq[(Long, Long)]) {
+    val path: Path = new Path(file)
+  }
+
+  /** Failure to copy a span of `file`, which is named as the request names it. */
+  private final class SpanFailure(val file: String, cause: Throwable) extends IOException(cause)
 
   /** Returns true if a read failed because the file was replaced. HDFS has only these words for it. */
   private def isReplaced(e: IOException): Boolean =
