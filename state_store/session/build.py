@@ -31,7 +31,15 @@ from pathlib import Path
 from state_store import __version__
 from state_store.core.checkpoint.names import EMPTY_PARENT
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, INGEST, META_KEY, RESERVED_FAMILY
-from state_store.core.settings.option import BYTE_UNITS, BYTES, DURATION, DURATION_UNITS_MS, PREFIX
+from state_store.core.settings.option import (
+    BYTE_UNITS,
+    BYTES,
+    DURATION,
+    DURATION_UNITS_MS,
+    MAX_BYTES,
+    MAX_DURATION_MS,
+    PREFIX,
+)
 from state_store.core.settings.options import OPTIONS
 from state_store.core.storage.local_disk import remove_unneeded
 from state_store.session import releases
@@ -232,6 +240,7 @@ def declarations() -> bytes:
         "empty_parent": EMPTY_PARENT,
         "merge_kinds": {"ingest": INGEST, "incremental": INCREMENTAL, "full": FULL},
         "units": {BYTES.name: BYTE_UNITS, DURATION.name: DURATION_UNITS_MS},
+        "largest": {BYTES.name: MAX_BYTES, DURATION.name: MAX_DURATION_MS},
         "options": options,
     }
     return (json.dumps(fields, indent=1) + "\n").encode()

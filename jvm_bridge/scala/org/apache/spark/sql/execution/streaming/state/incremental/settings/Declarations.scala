@@ -54,6 +54,10 @@ object Declarations {
       kind.getKey -> kind.getValue.properties.asScala.map(unit => unit.getKey -> unit.getValue.asLong).toMap
     }.toMap
 
+  /** Largest values, in bytes or milliseconds, by the name of the option's type. */
+  private[settings] val largest: Map[String, Long] =
+    root.path("largest").properties.asScala.map(limit => limit.getKey -> limit.getValue.asLong).toMap
+
   private val options: Map[String, DeclaredOption] =
     root.path("options").properties.asScala.map { declared =>
       val fields = declared.getValue
@@ -135,24 +139,26 @@ final class OptionTexts(texts: String => Option[String]) {
    */
   def count(name: String): Int = {
     val least = Declarations.option(name).least.getOrElse(Int.MinValue.toLong)
-    read(name, s"a whole number of $least or more is needed")(
-      _.toLongOption.filter(_ >= least).map(math.min(_, Int.MaxValue.toLong).toInt))
+    read(name, s"a whole number of $least or more is needed") { text =>
+      Some(text).filter(_.matches(OptionTexts.Integer)).map(BigInt(_)).filter(_ >= least).map(_.min(Int.MaxValue).toInt)
+    }
   }
 
   private def number(name: String, needed: String): Long = {
     val option = Declarations.option(name)
     val units = Declarations.units(option.kind)
     val value = read(name, needed) {
-      case "0" => Some(0L)
+      case "0" => Some(BigInt(0))
       case OptionTexts.Number(digits, unit) =>
         units.get(unit.toLowerCase(Locale.ROOT)).flatMap { factor =>
-          try Some(Math.multiplyExact(digits.toLong, factor))
-          catch { case _: ArithmeticException | _: NumberFormatException => None }
+          Some(BigInt(digits) * factor)
         }
       case _ => None
     }
     option.least.filter(value < _).foreach(least => throw wrong(name, s"$least or more is needed"))
-    value
+    val largest = Declarations.largest(option.kind)
+    if (value > largest) throw wrong(name, s"$largest or less is needed")
+    value.toLong
   }
 
   private def read[T](name: String, needed: String)(parse: String => Option[T]): T =
@@ -166,6 +172,7 @@ final class OptionTexts(texts: String => Option[String]) {
 }
 
 object OptionTexts {
+  private val Integer = "(?U)[+-]?\\d+"
   private val Number = """([0-9]+)\s*([A-Za-z]*)""".r
 
   /** Returns the options of a session. */
