@@ -189,6 +189,18 @@ FAILURES_IN_ROW = 2
 RESTARTS = 3
 
 
+def _grown(counter: str, above: int) -> str:
+    """Return PromQL that holds where a counter has grown by more than a number within an hour.
+
+    `increase` does not see what a new series begins with: a driver shows a query after its first batch, with
+    everything that its restores have counted.
+    """
+    return (
+        f"sum by (query) (increase({counter}[1h])) > {above} or "
+        f"sum by (query) ({counter} unless {counter} offset 1h) > {above}"
+    )
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "unreadable",
@@ -285,7 +297,7 @@ RULES: tuple[Rule, ...] = (
         "docs/alerts.md#alert-statestoredamagedfiles",
         alert=Alert(
             "StateStoreDamagedFiles",
-            "sum by (query) (increase(state_store_damaged_files_total[1h])) > 0",
+            _grown("state_store_damaged_files_total", 0),
             "0m",
             "Files of {{ $labels.query }} were found damaged.",
         ),
@@ -395,7 +407,7 @@ RULES: tuple[Rule, ...] = (
         above=RESTARTS,
         alert=Alert(
             "StateStoreAgentRestarts",
-            f"sum by (query) (increase(state_store_agent_restarts_total[1h])) > {RESTARTS}",
+            _grown("state_store_agent_restarts_total", RESTARTS),
             "0m",
             "Agents of {{ $labels.query }} were started again {{ $value }} times within an hour.",
         ),

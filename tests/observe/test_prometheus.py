@@ -57,9 +57,9 @@ CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
         {f"state_store_merge_failures_in_row{{{STORE}}}": "2x40"},
     ),
     "StateStoreDamagedFiles": (
-        20,
-        {'state_store_damaged_files_total{query="a"}': "0x10 1x30"},
-        {'state_store_damaged_files_total{query="a"}': "4x40"},
+        90,
+        {'state_store_damaged_files_total{query="a"}': "0x80 1x30"},
+        {'state_store_damaged_files_total{query="a"}': "4x100"},
     ),
     "StateStoreRestoreAboveObjective": (
         30,
@@ -110,9 +110,9 @@ CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
         {f"state_store_undeletable_files{{{STORE}}}": "0x100"},
     ),
     "StateStoreAgentRestarts": (
-        30,
-        {'state_store_agent_restarts_total{query="a"}': "0+1x40"},
-        {'state_store_agent_restarts_total{query="a"}': "7x40"},
+        90,
+        {'state_store_agent_restarts_total{query="a"}': "0+1x100"},
+        {'state_store_agent_restarts_total{query="a"}': "7x100"},
     ),
     "StateStoreIdleExecutors": (
         30,
@@ -161,6 +161,31 @@ def test_the_alert_fires_and_does_not(name: str, tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(alert_rules())
     cases = [promtool_case(name, firing, at, True), promtool_case(name, quiet, at, False)]
     content = {"rule_files": ["rules.yml"], "evaluation_interval": cases[0]["interval"], "tests": cases}
+    (tmp_path / "test.yml").write_text(json.dumps(content))
+    ran = subprocess.run(
+        [tool("promtool"), "test", "rules", str(tmp_path / "test.yml")], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "counter", "first"),
+    [
+        ("StateStoreDamagedFiles", "state_store_damaged_files_total", 1),
+        ("StateStoreAgentRestarts", "state_store_agent_restarts_total", 4),
+    ],
+)
+def test_an_alert_counts_what_was_counted_before_the_first_scrape(
+    name: str, counter: str, first: int, tmp_path: Path
+) -> None:
+    """A driver that begins beside an older one shows a query after its restores and its first batch."""
+    older, newer = f'{counter}{{query="a",instance="1"}}', f'{counter}{{query="a",instance="2"}}'
+    (tmp_path / "rules.yml").write_text(alert_rules())
+    cases = [
+        promtool_case(name, {older: "0x80", newer: f"_x75 {first}x100"}, at, fires)
+        for at, fires in ((80, True), (150, False))
+    ] + [promtool_case(name, {older: "0x80", newer: f"_x75 {first - 1}x100"}, 80, False)]
+    content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
     (tmp_path / "test.yml").write_text(json.dumps(content))
     ran = subprocess.run(
         [tool("promtool"), "test", "rules", str(tmp_path / "test.yml")], capture_output=True, text=True
