@@ -152,6 +152,14 @@ METRICS: tuple[Metric, ...] = (
         "How long may a restore take?",
     ),
     _gauge(
+        "state_store_failed",
+        OF_QUERY,
+        "failed",
+        "1 if the query has ended with an error, until it has committed a batch again, else 0.",
+        "Which query has failed?",
+        sources=(DRIVER,),
+    ),
+    _gauge(
         "state_store_idle_executors",
         OF_QUERY,
         "idle_executors",

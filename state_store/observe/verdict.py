@@ -44,6 +44,11 @@ class Totals:
     """Figures of a query."""
 
     unreadable: int = declared("1 if the last look at the checkpoint failed, else 0.")
+    failed: int | None = declared(
+        "1 if the query has ended with an error, else 0; without a driver nothing says it.",
+        sources=(DRIVER,),
+        default=None,
+    )
     damaged_stores: int | None = declared(
         "Stores that cannot be restored; a driver, which reads no files, does not know.",
         sources=(SERVE,),
@@ -217,6 +222,23 @@ RULES: tuple[Rule, ...] = (
             "min by (query) (state_store_up) == 0",
             "5m",
             "The checkpoint of {{ $labels.query }} cannot be read.",
+        ),
+    ),
+    Rule(
+        "query-failed",
+        CRITICAL,
+        QUERY,
+        "failed",
+        NUMBER,
+        "The query has ended with an error: {error}",
+        "Remove the cause, and start the query again with the same checkpoint directory: it goes on after "
+        "the batch that Spark committed last.",
+        "docs/alerts.md#alert-statestorequeryfailed",
+        alert=Alert(
+            "StateStoreQueryFailed",
+            "max by (query) (state_store_failed) > 0",
+            "1m",
+            "{{ $labels.query }} has ended with an error.",
         ),
     ),
     Rule(

@@ -36,6 +36,11 @@ CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
         {'state_store_up{query="a"}': "1x5 0x30"},
         {'state_store_up{query="a"}': "1x40"},
     ),
+    "StateStoreQueryFailed": (
+        10,
+        {'state_store_failed{query="a"}': "0x5 1x30"},
+        {'state_store_failed{query="a"}': "0x40"},
+    ),
     "StateStoreDamaged": (
         10,
         {'state_store_damaged_stores{query="a"}': "2x40"},

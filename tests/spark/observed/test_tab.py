@@ -385,6 +385,23 @@ def test_an_ended_query_stays_with_a_link_to_its_checkpoint(app: Running) -> Non
 
 
 @pytest.mark.tier("more")
+def test_a_query_that_has_failed_is_not_fine(app: Running) -> None:
+    app.start("overflown")
+    app.feed("overflown", 1)
+    assert 'state_store_failed{query="overflown"} 0' in app.get("/checkpoints/metrics").text
+    line = json.dumps({"key": "k", "value": 2**63 - 1}) + "\n"
+    (app.room / "overflown/unfinished").write_text(line * 2)
+    (app.room / "overflown/unfinished").rename(app.room / "overflown/input/overflow.json")
+    awaited(lambda: app.get("queries/overflown").json["running"] is False, "the end is shown")
+    query = app.get("queries/overflown").json
+    assert query["verdict"] == "critical"
+    assert query["sentence"].startswith("The query has ended with an error: ")
+    findings = app.get("queries/overflown/verdict").json["findings"]
+    assert [finding["code"] for finding in findings] == ["query-failed"]
+    assert 'state_store_failed{query="overflown"} 1' in app.get("/checkpoints/metrics").text
+
+
+@pytest.mark.tier("more")
 def test_a_restarted_query_continues_its_history(app: Running) -> None:
     app.start("again")
     app.feed("again", 2)

@@ -87,7 +87,8 @@ private[observed] final class Answering(queries: Queries) {
       .filter(request => request.run == query.record.facts.run && request.endedMs.isDefined)
     val fields = Documents.query(query, assessment, living(query))
     fields.setAll[ObjectNode](Json.present(
-      "up" -> 1, "severity" -> Verdict.Levels.indexOf(assessment.severity),
+      "up" -> 1, "failed" -> (if (query.record.error.isDefined) 1 else 0),
+      "severity" -> Verdict.Levels.indexOf(assessment.severity),
       "restore_objective_ms" -> query.record.totals.objectiveMs.getOrElse(0L), "idle_executors" -> idle(query),
       "merges_waiting" -> merges.map(_._1.size), "merges_running" -> merges.map(_._2.size)))
     Figures(
@@ -112,6 +113,7 @@ private[observed] final class Answering(queries: Queries) {
 
   private def verdict(query: KnownQuery): Verdict = Verdict.of(Json.obj(
     "now_ms" -> nowMs(query), "batch" -> query.record.batch, "totals" -> Documents.totals(query.record, idle(query)),
+    "error" -> query.record.error.map(error => Json.obj("kind" -> "unknown", "message" -> error)),
     "stores" -> Json.array(documents(query.record))))
 
   private def living(query: KnownQuery): Seq[TakesTasks] =

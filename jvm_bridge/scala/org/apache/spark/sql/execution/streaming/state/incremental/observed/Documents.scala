@@ -88,7 +88,9 @@ private[observed] object Documents {
    * @param idle the number of executors that have no store; None if it is not known
    */
   def totals(record: BatchRecord, idle: Option[Int]): ObjectNode =
-    Json.present("unreadable" -> 0, "committed_ms" -> record.atMs, "idle_executors" -> idle)
+    Json.present(
+      "unreadable" -> 0, "failed" -> (if (record.error.isDefined) 1 else 0), "committed_ms" -> record.atMs,
+      "idle_executors" -> idle)
 
   /**
    * Returns a `Checkpoint` of each record of a query.
