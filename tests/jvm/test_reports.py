@@ -21,3 +21,7 @@ def test_reports_go_on_after_all_errors(class_path: str, tmp_path: Path) -> None
 
 def test_errors_of_processors_fail_one_task(class_path: str, tmp_path: Path) -> None:  # noqa: F811 -- the fixture
     assert "fail one task" in walk(class_path, tmp_path, "processors.ServerErrors")
+
+
+def test_ended_runs_leave_nothing(class_path: str, tmp_path: Path) -> None:  # noqa: F811 -- the fixture
+    assert "leave nothing" in walk(class_path, tmp_path, "observed.EndedRuns")

@@ -151,6 +151,8 @@ final class ReportCases(random: Random) {
     require(last.sums == StoreSums(50, 0, None, 5), s"${last.sums}")
     commit("1", 5, damaged = 0, restarts = 6, before = 5) // another attempt of the task
     require(counted("state_store_moved_total") == 1, "a store that moved once has not, or another attempt is a move")
+    commit("2", 6, damaged = 3, restarts = 1, before = 0) // back at a provider that is still open
+    require(counted("state_store_damaged_files_total") == 5, "damage counts again when the store comes back")
   }
 
   def executorsWithoutStoresAreIdle(): Unit = {

@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
 import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
+import scala.collection.mutable
+
 import com.codahale.metrics.{Gauge, MetricRegistry}
 import com.fasterxml.jackson.databind.JsonNode
 
@@ -135,25 +137,35 @@ private[observed] final class Gauges(figures: String => Option[Figures]) extends
   override val sourceName: String = "stateStore"
   override val metricRegistry: MetricRegistry = new MetricRegistry
 
+  // The names under which queries are registered, by their ids, and the run of each name.
+  private val names = mutable.Map.empty[String, String]
   private val runs = new ConcurrentHashMap[String, String]
+  private val over = mutable.LinkedHashSet.empty[String]
   private val values = new ConcurrentHashMap[String, (Long, Map[String, Double])]
 
-  /** Registers the gauges of a run that has committed its first batch. */
-  def committed(facts: QueryFacts): Unit = {
-    val query = nameOf(facts)
-    if (runs.put(query, facts.run) == null) Gauges.metrics.foreach { metric =>
-      metricRegistry.register(nameOf(query, metric),
-        new Gauge[Double] {
-          // A sink may print a gauge without a value as "null", which no program reads.
-          override def getValue: Double = valuesOf(query).getOrElse(metric.name, Double.NaN)
-        })
+  /**
+   * Registers the gauges of a run that has committed its first batch; no more if it has ended. A query whose name looks
+   * like that of another one is named by its id, too.
+   */
+  def committed(facts: QueryFacts): Unit = synchronized {
+    if (!over(facts.run)) {
+      val query = names.getOrElseUpdate(facts.id, freeName(facts))
+      if (runs.put(query, facts.run) == null) Gauges.metrics.foreach { metric =>
+        metricRegistry.register(nameOf(query, metric),
+          new Gauge[Double] {
+            // A sink may print a gauge without a value as "null", which no program reads.
+            override def getValue: Double = valuesOf(query).getOrElse(metric.name, Double.NaN)
+          })
+      }
     }
   }
 
   /** Removes the gauges of a run that has ended, unless the query was started again meanwhile. */
-  def ended(facts: QueryFacts): Unit = {
-    val query = nameOf(facts)
-    if (runs.remove(query, facts.run)) {
+  def ended(facts: QueryFacts): Unit = synchronized {
+    over += facts.run
+    if (over.size > Gauges.MaxOver) over -= over.head
+    names.get(facts.id).filter(runs.remove(_, facts.run)).foreach { query =>
+      names -= facts.id
       values.remove(query)
       Gauges.metrics.foreach(metric => metricRegistry.remove(nameOf(query, metric)))
     }
@@ -170,8 +182,13 @@ private[observed] final class Gauges(figures: String => Option[Figures]) extends
     }(_._2)
   }
 
-  private def nameOf(facts: QueryFacts): String =
-    facts.name.getOrElse(facts.id).map(c => if (c < 128 && c.isLetterOrDigit || c == '-') c else '_').take(100)
+  private def freeName(facts: QueryFacts): String = {
+    val name = plain(facts.name.getOrElse(facts.id))
+    if (names.valuesIterator.contains(name)) s"${name}_${plain(facts.id)}" else name
+  }
+
+  private def plain(name: String): String =
+    name.map(c => if (c < 128 && c.isLetterOrDigit || c == '-') c else '_').take(100)
 
   private def nameOf(query: String, metric: Metric): String =
     MetricRegistry.name(query, metric.name.stripPrefix("state_store_"))
@@ -179,6 +196,9 @@ private[observed] final class Gauges(figures: String => Option[Figures]) extends
 
 private object Gauges {
   private val FreshNs = TimeUnit.SECONDS.toNanos(1)
+
+  /** The number of runs that have ended and are remembered: reports of theirs may still be on their way. */
+  private val MaxOver = 1000
 
   // The executors know the merges that run and wait: no sink may wait for their answers.
   private val Asked = Set("merges_waiting", "merges_running")

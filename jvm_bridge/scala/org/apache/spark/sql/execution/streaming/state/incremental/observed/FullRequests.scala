@@ -27,6 +27,7 @@ private[observed] final case class StoreOutcome(
  * A request for full checkpoints of a run's stores. Immutable.
  *
  * @param version  number of the version that Spark had committed
+ * @param holders  the executors that have the wanted stores
  * @param endedMs  time when the last store answered, or the deadline passed
  * @param failure  the reason for which some checkpoints were not made
  */
@@ -35,11 +36,15 @@ private[observed] final case class FullRequest(
     run: String,
     range: FullRange,
     version: Long,
-    wanted: Set[StoreKey],
+    holders: Map[StoreKey, String],
     askedMs: Long,
     outcomes: Map[StoreKey, StoreOutcome] = Map.empty,
     endedMs: Option[Long] = None,
-    failure: Option[Failed] = None)
+    failure: Option[Failed] = None) {
+
+  /** The stores of which full checkpoints are wanted. */
+  def wanted: Set[StoreKey] = holders.keySet
+}
 
 /** The refusal of a request: an HTTP status, a kind of docs/protocol.md, and the advice to the caller. */
 private[observed] final case class Refusal(status: Int, kind: String, detail: String)
@@ -61,6 +66,15 @@ private[observed] final class FullRequests(runs: ReportedRuns) extends Logging {
     executors.put(executor, commands)
     if (executors.size > FullRequests.MaxExecutors) executors.keys.asIterator.forEachRemaining { id =>
       if (id != executor && executors.size > FullRequests.MaxExecutors) executors.remove(id)
+    }
+  }
+
+  /** Notes that an executor is gone: the checkpoints that it was to make fail, and nobody asks it any more. */
+  def lost(executor: String): Unit = {
+    executors.remove(executor)
+    synchronized(requests.values.filter(_.endedMs.isEmpty).toSeq).foreach { request =>
+      val stores = request.holders.collect { case (key, `executor`) => key }.toSet
+      fail(request, stores, s"executor $executor is gone: ask again after the next batch")
     }
   }
 
@@ -120,7 +134,7 @@ private[observed] final class FullRequests(runs: ReportedRuns) extends Logging {
       .foreach(failRest(_, "the query ended before it was made"))
 
   private def begin(run: RunView, range: FullRange, id: String): Either[Refusal, FullRequest] = {
-    val keys = run.stores.map(_.key).filter(range.has).toSet
+    val keys = run.stores.filter(store => range.has(store.key)).map(store => store.key -> store.executor).toMap
     (run.version, run.ended) match {
       case (_, true) => Left(Refusal(409, "missing",
           "the query has ended: use `state-store full DIRECTORY` for its checkpoint"))
@@ -181,9 +195,12 @@ private[observed] final class FullRequests(runs: ReportedRuns) extends Logging {
       })
   }
 
-  private def failRest(request: FullRequest, reason: String): Unit =
+  private def failRest(request: FullRequest, reason: String): Unit = fail(request, request.wanted, reason)
+
+  /** Lets the checkpoints of some stores fail of which no outcome is known. */
+  private def fail(request: FullRequest, stores: Set[StoreKey], reason: String): Unit =
     end(request.id,
-      (request.wanted -- request.outcomes.keySet).toSeq
+      (stores -- request.outcomes.keySet).toSeq
         .map(StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", reason)))))
 
   private def expire(): Unit = {

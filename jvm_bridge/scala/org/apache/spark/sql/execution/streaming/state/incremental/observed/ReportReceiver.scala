@@ -10,6 +10,7 @@ import scala.concurrent.duration._
 import org.apache.spark.SparkContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcEndpointRef, RpcEnv, RpcTimeout, ThreadSafeRpcEndpoint}
+import org.apache.spark.scheduler.{SparkListener, SparkListenerApplicationEnd, SparkListenerExecutorRemoved}
 import org.apache.spark.sql.catalyst.expressions.NamedExpression
 import org.apache.spark.sql.catalyst.plans.physical.{ClusteredDistribution, StatefulOpClusteredDistribution}
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{CurrentMerge, Supervised}
@@ -98,9 +99,10 @@ final class ReportReceiver private (context: SparkContext) extends Logging {
     }
 
   private def post(run: RunView): Unit =
-    BatchRecord.of(application, run, runs.takeMerges(run.facts.run)).foreach { record =>
-      context.listenerBus.post(StoresReported(BatchRecord.text(record)))
-    }
+    for {
+      batch <- run.batch
+      record <- BatchRecord.of(application, run, runs.takeMerges(run.facts.run, batch.number))
+    } context.listenerBus.post(StoresReported(BatchRecord.text(record)))
 
   private def learnOperators(run: String): Unit =
     for {
@@ -189,7 +191,7 @@ final class ReportReceiver private (context: SparkContext) extends Logging {
       case store: ElementTrackingStore => context.listenerBus.addToStatusQueue(new RecordsListener(store))
       case _ => ()
     }
-    context.addSparkListener(new ReportReceiver.End(() => worker.shutdownNow()))
+    context.addSparkListener(new ReportReceiver.Ends(() => worker.shutdownNow(), requests.lost))
     context.ui.foreach(CheckpointsTab.attach(_, Some(this)))
     context.env.metricsSystem.registerSource(gauges)
   }
@@ -231,9 +233,10 @@ object ReportReceiver extends Logging {
   private def hasMetrics(context: SparkContext): Boolean =
     context.getConf.getAll.exists { case (name, _) => name.startsWith("spark.metrics.conf") }
 
-  /** Ends the receiver's thread with the application. */
-  private final class End(stop: () => Unit) extends org.apache.spark.scheduler.SparkListener {
-    override def onApplicationEnd(end: org.apache.spark.scheduler.SparkListenerApplicationEnd): Unit = stop()
+  /** Ends the receiver's thread with the application, and forgets executors that are gone. */
+  private final class Ends(stop: () => Unit, lost: String => Unit) extends SparkListener {
+    override def onApplicationEnd(end: SparkListenerApplicationEnd): Unit = stop()
+    override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lost(removed.executorId)
   }
 }
 

@@ -95,6 +95,16 @@ private[observed] final case class MergesBetween(
       else gained.updated(
         merge.version, gained.getOrElse(merge.version, 0L) + merge.newBytes - merge.newBytesBefore))
   }
+
+  /** Returns these merges with those that ended later. */
+  def ++(later: MergesBetween): MergesBetween = {
+    val newReasons = (later.reasons -- reasons).toSeq.sorted.take(math.max(0, MergesBetween.MaxReasons - reasons.size))
+    MergesBetween(
+      (counts.toSeq ++ later.counts).groupMapReduce(_._1)(_._2)(_ + _), reasons ++ newReasons,
+      (later.failures ++ failures).take(MergesBetween.MaxFailures),
+      (longest.toSeq ++ later.longest).groupMapReduce(_._1)(_._2)(math.max),
+      (gained.toSeq ++ later.gained).groupMapReduce(_._1)(_._2)(_ + _))
+  }
 }
 
 private[observed] object MergesBetween {
@@ -144,9 +154,11 @@ private[observed] final class ReportedRuns extends Logging {
     val stores = mutable.Map.empty[StoreKey, StoreView]
     val before = mutable.Map.empty[StoreKey, StoreView]
     val restarts = mutable.Map.empty[String, Long]
+    val damaged = mutable.Map.empty[(StoreKey, String), Long]
     val metrics = new RunMetrics
     var merges: Vector[MergeReport] = Vector.empty
     var between = MergesBetween()
+    var ofBatch = (-1L, MergesBetween())
     var batch: Option[CommittedBatch] = None
     var committed: Option[CommittedBatch] = None
     var ended = false
@@ -234,12 +246,18 @@ private[observed] final class ReportedRuns extends Logging {
     }
   }
 
-  /** Returns the merges of a run that ended since the last call. */
-  def takeMerges(runId: String): MergesBetween = synchronized {
+  /**
+   * Returns the merges of a run for the record of a batch: those that ended since the last call, after those that an
+   * earlier record of the batch has, which this one replaces.
+   */
+  def takeMerges(runId: String, batch: Long): MergesBetween = synchronized {
     runs.get(runId).fold(MergesBetween()) { entry =>
-      val counts = entry.between
+      val fresh = entry.between
+      val (newest, earlier) = entry.ofBatch
+      val all = if (newest == batch) earlier ++ fresh else fresh
+      if (newest <= batch) entry.ofBatch = batch -> all
       entry.between = MergesBetween()
-      counts
+      all
     }
   }
 
@@ -275,9 +293,11 @@ private[observed] final class ReportedRuns extends Logging {
     } else if (figures.forall(_.report.version <= report.version)) {
       if (figures.isEmpty) storeCount += 1
       figures.filter(_.report.version < report.version).foreach(entry.before.update(report.key, _))
-      // The counters of another provider, of this executor or another, begin at 0.
-      val counted = figures.filter(view => view.executor == executor && view.report.damagedFiles <= report.damagedFiles)
-      val damaged = report.damagedFiles - counted.fold(0L)(_.report.damagedFiles)
+      // The counters of another provider, of this executor or another, begin at 0. One whose store has moved away stays
+      // open for a while, and the store may come back.
+      val counted = entry.damaged.getOrElse((report.key, executor), 0L)
+      if (counted != report.damagedFiles) entry.damaged.update((report.key, executor), report.damagedFiles)
+      val damaged = if (counted <= report.damagedFiles) report.damagedFiles - counted else report.damagedFiles
       val sums = figures.fold(StoreSums())(_.sums).plus(report, damaged)
       entry.stores.update(report.key, StoreView(report, executor, host, sums))
       val restarts = entry.restarts.getOrElse(executor, report.agentRestartsBefore)
