@@ -54,6 +54,9 @@ Units = Mapping[str, str | Mapping[str, str]]
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
+_DAY_US = 86_400_000_000
+
+
 _REPEATED = (str, int, datetime.datetime, type(None))
 """Types whose equal values look alike; 0.0 and -0.0 do not."""
 
@@ -362,7 +365,7 @@ def _shown(value: Any) -> str:
         return (value if value.tzinfo is None else value.astimezone(zone())).isoformat(sep=" ")
     if _is_span(value):
         return _span(value["start"], value["end"])
-    if isinstance(value, (dict, list, tuple)):
+    if isinstance(value, (dict, list, tuple)) and not _is_interval(value):
         return json.dumps(_with_moments(value), ensure_ascii=False)
     return str(plain(value)).lower() if isinstance(value, bool) else str(plain(value))
 
@@ -373,7 +376,7 @@ def _with_moments(value: Any) -> Any:
         return _shown(value)
     if isinstance(value, dict):
         return {name: _with_moments(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and not _is_interval(value):
         return [_with_moments(inner) for inner in value]
     return plain(value)
 
@@ -404,6 +407,8 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, (Decimal, datetime.timedelta)):
         return str(value)
+    if _is_interval(value):
+        return _interval(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
@@ -413,6 +418,25 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in value]
     return value
+
+
+def _is_interval(value: Any) -> bool:
+    """Return True for an interval as DuckDB and Arrow have it, in months, days and nanoseconds."""
+    return hasattr(value, "nanoseconds") and hasattr(value, "months")
+
+
+def _interval(value: Any) -> str:
+    """Return an interval; without months it reads as the `timedelta` of a column of days to seconds."""
+    days, microseconds = divmod(value.days * _DAY_US + value.nanoseconds // 1000, _DAY_US)
+    parts = [_counted(value.months, "month")] if value.months else []
+    parts += [_counted(days, "day")] if days else []
+    if microseconds or not parts or (days and not value.months):
+        parts.append(str(datetime.timedelta(microseconds=microseconds)))
+    return ", ".join(parts)
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (abs(count) != 1)}"
 
 
 def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, form: str, path: Path) -> int:

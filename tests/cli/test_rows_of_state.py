@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import math
@@ -15,9 +16,10 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
 import state_store
-from state_store.cli.formats import RowTexts, csv_of, lines_of, plain, rows_as_values
+from state_store.cli.formats import RowTexts, cell, columns_as_values, csv_of, lines_of, plain, rows_as_values
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
+from state_store.data.dataset.sql import Connection
 from state_store.errors import OptionError
 
 
@@ -170,6 +172,40 @@ def test_moments_that_python_has_not_are_texts_beside_intervals(form):
     batch = pa.record_batch({"n": pa.array([[{"wait": 1, "day": 2932897}]], kind)})
     with RowTexts(batch.schema) as texts, pytest.raises(OptionError, match="write --format parquet"):
         "".join(text for _, text in {"json": lines_of, "csv": csv_of}[form](texts, iter([batch])))
+
+
+def test_intervals_of_a_query_are_shown_as_those_of_the_state():
+    """DuckDB makes months, days and nanoseconds of intervals."""
+    spans = [datetime.timedelta(microseconds=us) for us in (0, -1, 1_500_000, 86_400_000_000, 90_061_000_001)]
+    column = pa.array([*spans, None], pa.duration("us"))
+    nested = pa.array([[span] for span in [*spans, None]], pa.list_(pa.duration("us")))
+    with Connection() as connection:
+        connection.register("state", pa.table({"a": column, "b": nested}))
+        found = connection.rows("select a, b from state").read_all()
+    assert found.schema.field("a").type == pa.month_day_nano_interval()
+    before = pa.record_batch({"a": column, "b": nested})
+    (after,) = found.to_batches()
+    for form in (lines_of, csv_of):
+        texts = []
+        for batch in (before, after):
+            with RowTexts(batch.schema) as made:
+                texts.append([text for _, text in form(made, iter([batch]))])
+        assert texts[0] == texts[1]
+    for left, right in zip(columns_as_values(before), columns_as_values(after), strict=True):
+        assert [cell(value) for value in left] == [cell(value) for value in right]
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ((14, 0, 0), "14 months"),
+        ((1, -1, 0), "1 month, -1 day"),
+        ((0, 2**31 - 1, 1000), "2147483647 days, 0:00:00.000001"),
+        ((-1, 0, 3_600_000_000_000), "-1 month, 1:00:00"),
+    ],
+)
+def test_intervals_of_the_calendar_are_texts(interval, text):
+    assert plain(pa.scalar(interval, pa.month_day_nano_interval()).as_py()) == text
 
 
 def test_a_failure_is_json_for_programs(flights, capsys):

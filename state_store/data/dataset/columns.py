@@ -8,12 +8,13 @@ A key that a user names is a filter on columns, the bytes that a store has, and 
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from numbers import Real
 from types import MappingProxyType
@@ -64,6 +65,8 @@ _NORMALIZING = ("stateStoreSave", SESSIONS, "symmetricHashJoin")
 
 _SPAN = re.compile(r"([^{].*) to (.*)")
 """A window as tables show it; the end lacks its date if that is the date of the start."""
+
+_INTERVAL = re.compile(r"(?:(-?\d{1,9}) days?, )?(\d{1,2}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
 
 
 @dataclass(frozen=True)
@@ -581,7 +584,7 @@ def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> 
     """Return the value that a text stands for.
 
     Structs and lists are JSON; a window may be as tables show it, `START to END`, and a struct of one field
-    may be the value of that.
+    may be the value of that. Bytes are base64, as they are shown.
 
     Args:
         text: the text.
@@ -610,7 +613,28 @@ def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> 
             return pyarrow.scalar(parse_moment(text, zone), kind)
         except OptionError as error:
             raise ValueError(error.message) from error
+    if types.is_binary(kind):
+        return pyarrow.scalar(base64.b64decode(text, validate=True), kind)
+    if types.is_time(kind):
+        return pyarrow.scalar(time.fromisoformat(text.strip()), kind)
+    if types.is_duration(kind):
+        return pyarrow.scalar(_interval(text.strip()), kind)
     return pyarrow.scalar(text).cast(kind)
+
+
+def _interval(text: str) -> timedelta:
+    """Return what a text stands for that Python makes of an interval. Raises ValueError."""
+    parts = _INTERVAL.fullmatch(text)
+    if parts is None:
+        raise ValueError("an interval is '1 day, 2:30:00', '-1 day, 23:59:59.5' or '0:00:10'")
+    days, hours, minutes, seconds, fraction = parts.groups()
+    return timedelta(
+        days=int(days or 0),
+        hours=int(hours),
+        minutes=int(minutes),
+        seconds=int(seconds),
+        microseconds=int((fraction or "").ljust(6, "0")),
+    )
 
 
 def _has_one_field(kind: pyarrow.DataType) -> bool:

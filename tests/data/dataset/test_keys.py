@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_store.cli import process
-from state_store.cli.formats import cell
+from state_store.cli.formats import cell, plain
 from state_store.data.dataset.columns import key_columns, key_partitions, partitioning_columns
 from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
@@ -140,6 +140,36 @@ def test_each_printed_window_is_read_again(
         assert key_of(WINDOW, cell(window).plain) == window
     finally:
         process._zone.reset(token)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.binary(), [b"", b"abc", b"\xff\0", b"null"]),
+        (pa.time64("ns"), [datetime.time(1, 2, 3, 4), datetime.time(23, 59)]),
+        (
+            pa.duration("us"),
+            [
+                datetime.timedelta(days=1, seconds=2, microseconds=5),
+                datetime.timedelta(microseconds=-1),
+                datetime.timedelta(0),
+                datetime.timedelta(microseconds=2**63 - 1),
+                datetime.timedelta(days=-106751991),
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_bytes_times_and_intervals_are_given_as_they_are_shown(kind: pa.DataType, values: list) -> None:
+    for value in values:
+        nested = {"k": value, "all": [value, None]}
+        struct = pa.struct([("k", kind), ("all", pa.list_(kind))])
+        for shown in (plain, lambda value: cell(value).plain):
+            assert key_of(kind, shown(value)) == value
+            text = shown(nested)
+            assert key_of(struct, text if isinstance(text, str) else json.dumps(text)) == nested
+    with pytest.raises(OptionError, match="is not a value of column 'k'"):
+        key_of(kind, "x y")
 
 
 def test_moments_in_numbers_are_given_as_they_are_shown() -> None:
