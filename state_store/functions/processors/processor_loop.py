@@ -538,7 +538,7 @@ class RowOutput:
     a row: the garbage collector walks through all that do. As soon as another row comes, rows wait. A row of
     scalars is kept as it is. Of any other PySpark's worker makes a dict at once, with copies of lists and
     dicts. Objects that this does not copy, such as a `bytearray`, it converts at the end of the group; here
-    they are copied at that end.
+    they are copied or converted at that end, and rows wait until then however many they are.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -573,9 +573,12 @@ class RowOutput:
             else:
                 self._add_object(row, uncopied)
                 is_flat, is_full = False, len(self._rows) >= _MAX_ROWS
-            if is_full or self._bytes >= _MAX_BYTES:
+            if (is_full or self._bytes >= _MAX_BYTES) and not uncopied:
                 yield from self.flush_all()
-                values, is_flat, uncopied = self._values, self._is_flat, []
+                values, is_flat = self._values, self._is_flat
+        if uncopied and (len(self._rows) >= _MAX_ROWS or self._bytes >= _MAX_BYTES):
+            yield from self.flush_all()
+            return
         for place in uncopied:
             self._rows[place] = frozen(self._rows[place])
 

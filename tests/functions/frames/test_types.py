@@ -10,7 +10,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from test_frame_programs import reason
 from type_programs import TYPES, Follows, FollowsFrames, follow, keep, tell
@@ -55,6 +55,10 @@ FORMS = {
 """By the form of a query the columns for which Spark's operator has no error, and those of its key."""
 
 
+SCHEMA_UNREAD = re.compile(r"KeyError: ('keyType'|'elementType'|[0-9]+)$")
+"""The errors of Spark's worker and driver for a schema that they cannot read, before there is a value."""
+
+
 def ddl(names) -> str:
     return ", ".join(f"{name} {TYPES[name][0]}" for name in names)
 
@@ -83,7 +87,7 @@ def played(stream, conf, query, enabled: str):
     error = None
     try:
         made.run(query)
-    except StreamingQueryException as failure:
+    except PySparkException as failure:  # a type may be refused when the query is made
         error = re.sub(r"\bo[0-9]+\b", "", reason(str(failure)))  # py4j's number of an object
     rows = {batch: sorted(map(shown, rows)) for batch, rows in made.rows.items()}
     return (rows, None if error else made.figures, error), made.plan
@@ -136,6 +140,6 @@ def test_values_of_each_type_are_as_on_sparks_operator(spark, stream, conf, form
         pytest.skip("this Spark has no such type")
     query = querying(form, [name], [name] if form.endswith(" by") else ())
     (stock, _), (ours, _) = (played(stream, conf, query, enabled) for enabled in ("false", "true"))
-    if stock[2] is not None and ours[2] is None:
-        pytest.skip(f"Spark's operator alone fails: {stock[2][:200]}")
+    if stock[2] is not None and (ours[2] is None or SCHEMA_UNREAD.match(stock[2])):
+        pytest.skip(f"Spark's operator fails for all values: {stock[2][:200]}")
     assert ours == stock

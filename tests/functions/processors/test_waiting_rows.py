@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -67,6 +69,29 @@ def test_output_is_what_the_processor_gave_in_its_order(
         batches += output.flush_all()
     assert not output.waits
     assert [row for batch in batches for row in batch.to_pylist()] == expected
+
+
+@pytest.mark.parametrize("rows", [5, 40])
+def test_a_refilled_object_is_what_it_was_at_the_end_of_its_group(monkeypatch, rows: int) -> None:
+    """Spark's worker converts the rows of a group together, however many they are."""
+    monkeypatch.setattr(processor_loop, "_MAX_ROWS", 16)
+    output = RowOutput(FLAT)
+
+    def refilled(first: int) -> Iterator[Row]:
+        for k in range(first, first + rows):
+            data[:] = bytes([k])
+            yield Row(k=k, t=None, s=None, b=data)
+
+    batches = []
+    for first in (0, 100):
+        data = bytearray()
+        batches += output.add(refilled(first))
+        data[:] = b"later"
+    if output.waits:
+        batches += output.flush_all()
+    given = [(row["k"], row["b"]) for batch in batches for row in batch.to_pylist()]
+    assert given == [(k, bytes([first + rows - 1])) for first in (0, 100) for k in range(first, first + rows)]
+    assert len(batches) == (2 if rows > 16 else 1)
 
 
 def test_rows_of_a_schema_without_columns_are_none() -> None:
