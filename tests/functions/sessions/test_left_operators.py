@@ -9,6 +9,8 @@ import outside
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
 from sample_functions import OUTPUT, STATE, total_per_group
 
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
@@ -57,6 +59,33 @@ def test_a_function_whose_lines_are_profiled_is_called_by_sparks_operator(made, 
     plan, error = plan_of(made)
     assert (REPLACED in plan, error) == (is_replaced, "")
     assert len(made.rows[0]) == 2
+
+
+@pytest.mark.parametrize(("version", "is_replaced"), [("3.9", False), (None, True)])
+def test_a_python_without_this_package_runs_its_processors_in_sparks_worker(
+    spark, conf, monkeypatch, capsys, version, is_replaced
+):
+    """The plan is shown and not run: a query that runs starts a worker of that Python before it has a plan."""
+    conf(PROVIDER_KEY, PROVIDER_CLASS)
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", version or spark.sparkContext.pythonVer)
+    rows = spark.readStream.format("rate").load().selectExpr("'a' as k", "1.0d as v")
+    summed = rows.groupBy("k").transformWithState(Sums(), "k string, v double", "update", "None")
+    summed.explain()
+    plan = capsys.readouterr().out
+    assert "TransformWithState" in plan and ("BatchedTransformWithState" in plan) == is_replaced, plan
+
+
+class Sums(StatefulProcessor):
+    """Adds the numbers of a group."""
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        yield Row(k=key[0], v=sum(row.v for row in rows))
+
+    def close(self) -> None:
+        pass
 
 
 PROFILED = """
