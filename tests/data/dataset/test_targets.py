@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from dataset.readers import readers
 from state_store.cli.main import main
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.snapshots.restore import StateStoreError
+from state_store.data import migration
 from state_store.data.dataset import export
 from state_store.data.dataset.export import NewDirectory
 from state_store.data.dataset.rewriting import copying
@@ -238,6 +240,28 @@ def test_a_batch_that_ends_as_the_work_begins_is_noticed(
     monkeypatch.setattr(Query, "newest_batch", before_the_next_one)
     with pytest.raises(ConflictError, match="has gone on meanwhile"):
         WAYS[way](source, tmp_path / "target")
+    assert len(calls) == 1 and not (tmp_path / "target").exists()
+
+
+def test_a_batch_that_ends_as_a_migration_begins_is_noticed(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signs of life are taken before the batch whose versions are copied; no JVM copies them here."""
+    newest_batch, calls = Query.newest_batch, []
+
+    def before_the_next_one(query: Query) -> int:
+        batch = newest_batch(query)
+        if not calls:
+            calls.append(batch)
+            for log in ("offsets", "commits"):
+                shutil.copyfile(source / log / str(batch), source / log / str(batch + 1))
+        return batch
+
+    monkeypatch.setattr(Query, "newest_batch", before_the_next_one)
+    monkeypatch.setattr(migration, "JvmProgram", lambda *_given, **_named: nullcontext())
+    monkeypatch.setattr(migration, "_followed", lambda *_given: [])
+    with pytest.raises(ConflictError, match="has gone on meanwhile"):
+        state_store.migrate(source, tmp_path / "target", to="rocksdb")
     assert len(calls) == 1 and not (tmp_path / "target").exists()
 
 
