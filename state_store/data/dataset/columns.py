@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -571,6 +572,8 @@ def _equals(
         return reference.is_null()
     if pyarrow.types.is_nested(value.type) and not pyarrow.types.is_struct(value.type):
         raise OptionError(f"rows cannot be found by column '{path[0]}', which has type {value.type}")
+    if pyarrow.types.is_floating(value.type) and (value.as_py() != value.as_py() or not value.as_py()):
+        return _equals_number(reference, value.as_py())
     if not pyarrow.types.is_struct(value.type):
         return reference == value
     expression = reference.is_valid()
@@ -578,6 +581,16 @@ def _equals(
         inner = (*path, value.type.field(index).name)
         expression = expression & _equals(pyarrow.compute.field(*inner), inner, value[index])
     return expression
+
+
+def _equals_number(reference: pyarrow.compute.Expression, value: float) -> pyarrow.compute.Expression:
+    """Return an expression for NaN, which equals itself as a key, or for one of 0.0 and -0.0: two keys."""
+    import pyarrow.compute
+
+    if math.isnan(value):
+        return pyarrow.compute.is_nan(reference)
+    inverse = pyarrow.compute.divide(pyarrow.compute.scalar(math.copysign(1.0, value)), reference)
+    return (reference == value) & (inverse > 0)
 
 
 def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> pyarrow.Scalar:

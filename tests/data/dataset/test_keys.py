@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import zoneinfo
 from decimal import Decimal
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from state_store.cli import process
 from state_store.cli.formats import cell, plain
-from state_store.data.dataset.columns import key_columns, key_partitions, partitioning_columns
+from state_store.data.dataset.columns import key_columns, key_filter, key_partitions, partitioning_columns
 from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
 from state_store.data.rows.decoder import KeyLayout
@@ -170,6 +171,17 @@ def test_bytes_times_and_intervals_are_given_as_they_are_shown(kind: pa.DataType
             assert key_of(struct, text if isinstance(text, str) else json.dumps(text)) == nested
     with pytest.raises(OptionError, match="is not a value of column 'k'"):
         key_of(kind, "x y")
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.struct([("n", pa.float64())])], ids=str)
+def test_rows_are_found_by_numbers_that_are_equal_to_none_or_to_two(kind: pa.DataType) -> None:
+    """NaN is a key like any other, and 0.0 and -0.0 are two."""
+    numbers = [math.nan, 0.0, -0.0, 1.5, math.inf, None]
+    column = pa.array([{"n": number} for number in numbers] if pa.types.is_struct(kind) else numbers, kind)
+    view = view_of({"k": column}, KeyLayout())
+    for value in column.to_pylist():
+        found = pa.table({"k": column}).filter(key_filter(view, key_columns(view, (value,))))
+        assert repr(found["k"].to_pylist()) == repr([value])
 
 
 def test_moments_in_numbers_are_given_as_they_are_shown() -> None:
