@@ -228,7 +228,8 @@ def differing(row: dict[str, Any]) -> dict[str, Any]:
     before, after = row.get("before"), row.get("after")
     if row.get("change") != "changed" or not (isinstance(before, dict) and isinstance(after, dict)):
         return row
-    names = [name for name in after if before.get(name) != after[name]]
+    # By their texts: NaN is not equal to itself, and 0.0 is to -0.0.
+    names = [name for name in after if repr(before.get(name)) != repr(after[name])]
     return {**row, **{side: {name: row[side].get(name) for name in names} for side in ("before", "after")}}
 
 

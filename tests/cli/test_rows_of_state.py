@@ -16,7 +16,16 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
 import state_store
-from state_store.cli.formats import RowTexts, cell, columns_as_values, csv_of, lines_of, plain, rows_as_values
+from state_store.cli.formats import (
+    RowTexts,
+    cell,
+    columns_as_values,
+    csv_of,
+    differing,
+    lines_of,
+    plain,
+    rows_as_values,
+)
 from state_store.cli.main import main
 from state_store.cli.process import ExitCode
 from state_store.data.dataset.sql import Connection
@@ -193,6 +202,13 @@ def test_intervals_of_a_query_are_shown_as_those_of_the_state():
         assert texts[0] == texts[1]
     for left, right in zip(columns_as_values(before), columns_as_values(after), strict=True):
         assert [cell(value) for value in left] == [cell(value) for value in right]
+
+
+def test_a_changed_row_shows_numbers_that_python_does_not_compare_by_their_bytes():
+    before = {"a": math.nan, "b": 0.0, "c": [math.nan], "d": 1, "e": None}
+    after = {"a": math.nan, "b": -0.0, "c": [math.nan], "d": 1, "e": math.nan}
+    row = differing({"change": "changed", "before": before, "after": after})
+    assert repr(row["before"]) == "{'b': 0.0, 'e': None}" and repr(row["after"]) == "{'b': -0.0, 'e': nan}"
 
 
 @pytest.mark.parametrize(
