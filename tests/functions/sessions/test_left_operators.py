@@ -65,7 +65,7 @@ def test_a_function_whose_lines_are_profiled_is_called_by_sparks_operator(made, 
 def test_a_python_without_this_package_runs_its_processors_in_sparks_worker(
     spark, conf, monkeypatch, capsys, version, is_replaced
 ):
-    """The plan is shown and not run: a query that runs starts a worker of that Python before it has a plan."""
+    """The plan is shown only: a query that runs starts a worker of that Python before it has one."""
     conf(PROVIDER_KEY, PROVIDER_CLASS)
     monkeypatch.setattr(spark.sparkContext, "pythonVer", version or spark.sparkContext.pythonVer)
     rows = spark.readStream.format("rate").load().selectExpr("'a' as k", "1.0d as v")
