@@ -178,13 +178,16 @@ def listed_names(location: str) -> list[str]:
 
     Raises:
         MissingError: neither a directory nor a file has the name.
+        StorageError: the storage fails.
     """
     storage, name = _parted(location)
     try:
         try:
             names = sorted(_paths_below(storage, name))
-        except StorageError:  # HDFS refuses to list a file
-            names = []
+        except StorageError:
+            if not storage.exists(name):
+                raise
+            return []  # HDFS refuses to list a file
         if not names and not storage.exists(name):
             raise MissingError(f"there is no '{location}'", file=location)
         return names

@@ -20,13 +20,12 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from state_store.core.storage import Storage
 from state_store.data.query.arguments import check_name, check_number
-from state_store.errors import DamagedError, MissingError, StateStoreError, StorageError
+from state_store.errors import DamagedError, MissingError, StateStoreError
 
 DEFAULT_NAME = "default"
 
@@ -246,16 +245,15 @@ def operators_of(storage: Storage) -> list[Operator]:
 
 def _check_complete(storage: Storage, operators: list[Operator]) -> None:
     """Raise DamagedError if there is the directory of an operator without metadata."""
-    with suppress(StorageError):  # some storages cannot list directories
-        numbers = [int(name) for name in storage.directories("state") if name.isdigit()]
-        extra = min((number for number in numbers if number >= len(operators)), default=None)
-        if extra is not None:
-            path = f"state/{len(operators)}/_metadata/metadata"
-            raise DamagedError(
-                f"'{storage.location}/state/{extra}' has state of operator {extra}, but '{path}' does not "
-                "exist: without Spark's metadata the state cannot be read",
-                file=path,
-            )
+    numbers = [int(name) for name in storage.directories("state") if name.isdigit()]
+    extra = min((number for number in numbers if number >= len(operators)), default=None)
+    if extra is not None:
+        path = f"state/{len(operators)}/_metadata/metadata"
+        raise DamagedError(
+            f"'{storage.location}/state/{extra}' has state of operator {extra}, but '{path}' does not "
+            "exist: without Spark's metadata the state cannot be read",
+            file=path,
+        )
 
 
 def with_partitions(operator: Operator, storage: Storage, committed: Mapping[int, int]) -> Operator:

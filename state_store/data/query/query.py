@@ -32,7 +32,7 @@ from state_store.data.query.operators import (
     text_of,
     with_partitions,
 )
-from state_store.errors import MissingError, StateStoreError, StorageError
+from state_store.errors import MissingError, StateStoreError
 
 DESCRIPTION = "state/0/_metadata/metadata"
 """Spark's description of the first stateful operator, which makes a directory the checkpoint of one."""
@@ -75,9 +75,7 @@ def absence(storage: Storage, location: str) -> MissingError:
         kind = "is a file" if storage.directory.is_file() else "does not exist"
         return _error(location, f"the directory {location} {kind}", _GIVE)
     files = root_files(storage, location)
-    directories: list[str] = []
-    with suppress(StorageError):  # some storages cannot list directories
-        directories = storage.directories()
+    directories = storage.directories()
     if "metadata" in files or "offsets" in directories or storage.list_files("offsets"):
         return _of_a_query(storage, location, directories)
     if not files and not directories:
@@ -133,16 +131,14 @@ def _of_a_query(storage: Storage, location: str, directories: list[str]) -> Miss
     """Return the error of a query of which Spark describes no stateful operator."""
     if BatchLogs(storage).newest_committed() is None:
         return not_committed(location)
-    if "state" in directories:
-        with suppress(StorageError):
-            if any(name.isdigit() for name in storage.directories("state/0")):
-                return _error(
-                    location,
-                    f"{location} has state of operator 0, but Spark's description of it, '{DESCRIPTION}', is "
-                    "missing, so that no tool can read its state",
-                    "The query goes on, and writes the file again when it starts; or put it back from a copy "
-                    "of the checkpoint",
-                )
+    if "state" in directories and any(name.isdigit() for name in storage.directories("state/0")):
+        return _error(
+            location,
+            f"{location} has state of operator 0, but Spark's description of it, '{DESCRIPTION}', is "
+            "missing, so that no tool can read its state",
+            "The query goes on, and writes the file again when it starts; or put it back from a copy "
+            "of the checkpoint",
+        )
     return _error(
         location,
         f"{location} is the checkpoint of a query that has no stateful operator, so it keeps no state",
@@ -313,15 +309,14 @@ class Query:
     def unexpected_partitions(self) -> list[StoreKey]:
         """Return stores in directories of partitions that the operators do not have, in order.
 
-        No reader takes them. It is empty where the storage cannot list directories.
+        No reader takes them.
         """
         keys = []
-        with suppress(StorageError):
-            for operator in self.operators:
-                names = self._storage.directories(f"state/{operator.id}")
-                numbers = sorted(int(name) for name in names if name.isdigit())
-                extra = [number for number in numbers if number >= operator.partitions]
-                keys += [StoreKey(operator.id, number, next(iter(operator.stores))) for number in extra]
+        for operator in self.operators:
+            names = self._storage.directories(f"state/{operator.id}")
+            numbers = sorted(int(name) for name in names if name.isdigit())
+            extra = [number for number in numbers if number >= operator.partitions]
+            keys += [StoreKey(operator.id, number, next(iter(operator.stores))) for number in extra]
         return keys
 
     def committed(self, batch: int | None = None) -> dict[StoreKey, VersionId]:
