@@ -78,7 +78,7 @@ from state_store.core.deletion.retention import Retention
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.files.transfer import PART_BYTES
-from state_store.core.files.workspace import LocalCache, Workspace
+from state_store.core.files.workspace import LocalCache, Workspace, discard, is_base
 from state_store.core.planning.cost import SMALL_AT_ONCE, CostModel, RemoteTransfers, RequestTimes
 from state_store.core.planning.policy import Policy
 from state_store.core.runtime import SYSTEM, Runtime
@@ -325,8 +325,7 @@ class Stores:
         """
         instance = fields.instance
         with self._changed:
-            while instance in self._opening:
-                self._changed.wait()
+            self._await_opening(instance)
             if instance in self._closed:
                 raise BusyError("the store is closed")
             open_store = self._stores.get(instance)
@@ -350,6 +349,38 @@ class Stores:
                 elif not self._stores and not self._opening:
                     self._executor.forget()
                 self._changed.notify_all()
+
+    def release(self, fields: StoreFields, directory: Path) -> None:
+        """Take back a directory that the JVM had from a store. No store is opened for that.
+
+        If the store is not open, a dead predecessor of this agent has made the directory, or the call came
+        late and the provider is closed: nobody would close the store again.
+        """
+        store = self._if_open(fields.instance)
+        if store is not None:
+            store.head.release(directory)
+            store.readers.ask_for_look()
+        elif directory.parent.name == _workspace_name(fields) and is_base(directory):
+            discard(directory)
+
+    def found_damage(self, fields: StoreFields, directory: Path) -> None:
+        """Note that a database has a damaged block, also after its provider was closed for that."""
+        store = self._if_open(fields.instance)
+        if store is not None:
+            found_damage(store, directory)
+        else:
+            self._damage_reports.add(fields.store_id.location)
+
+    def _if_open(self, instance: int) -> OpenStore | None:
+        """Return the store of a provider, or None if it is closed, or not open in this process yet."""
+        with self._changed:
+            self._await_opening(instance)
+            return self._stores.get(instance)
+
+    def _await_opening(self, instance: int) -> None:
+        """Wait until no other call opens that store. The caller locks."""
+        while instance in self._opening:
+            self._changed.wait()
 
     def close(self, fields: StoreFields) -> bool:
         """Close a store, and remove its local files, those that a dead predecessor of this agent left too.
@@ -393,7 +424,7 @@ class Stores:
         cache_directory = root.parent / KEPT if options.local_dir else root / KEPT
         disks = 1 if options.local_dir else self._roots.disks
         cache = self._cache_of(cache_directory, options.local_recovery_budget_bytes // disks)
-        digest = _digest(store_id.run, store_id.location, str(fields.instance))
+        digest = _workspace_name(fields)
         workspace = Workspace(root / digest, runtime=runtime)
         workspace.open(held=fields.held)
         self._files.allow_background(options.transfer_threads)
@@ -486,7 +517,9 @@ def _cost_model(options: Options, storage: Storage, request_times: RequestTimes 
     return model
 
 
-def _digest(*names: str) -> str:
+def _workspace_name(fields: StoreFields) -> str:
+    """Return the name of the directory that has the local files of a provider."""
+    names = (fields.store_id.run, fields.store_id.location, str(fields.instance))
     return sha256("\0".join(names).encode("utf-8")).hexdigest()[:16]
 
 
@@ -634,6 +667,7 @@ class Calls:
             "status": self._status,
             "open": self._open,
             "release": self._release,
+            "damaged": self._damaged,
             "close": self._close,
         }
         self._of_store: dict[str, tuple[type, Callable[[OpenStore, Any], JsonObject]]] = {
@@ -646,7 +680,6 @@ class Calls:
             "full": (FullRequest, self.scheduler.full),
             "cleanup": (VersionRequest, self._cleanup),
             "deltas": (DeltasRequest, fetch_deltas),
-            "damaged": (DirectoryRequest, self._damaged),
         }
 
     def handle(self, request: dict[str, Any]) -> JsonObject:
@@ -670,7 +703,7 @@ class Calls:
         """
         if isinstance(answer, (RestoreAnswer, DeltaFiles)):
             base = answer.offered if isinstance(answer, RestoreAnswer) else answer
-            self._released(request, base.directory)
+            self.stores.release(_store_fields(request), base.directory)
 
     def _ping(self, request: dict[str, Any]) -> Pong:
         return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
@@ -739,24 +772,19 @@ class Calls:
         self.scheduler.cleaned(store)
         return cleaned
 
-    def _damaged(self, store: OpenStore, fields: DirectoryRequest) -> Ack:
-        found_damage(store, fields.directory)
+    def _damaged(self, request: dict[str, Any]) -> Ack:
+        directory = decode(DirectoryRequest, request).directory
+        self.stores.found_damage(_store_fields(request), directory)
         return Ack()
 
     def _release(self, request: dict[str, Any]) -> Ack:
-        self._released(request, decode(DirectoryRequest, request).directory)
+        self.stores.release(_store_fields(request), decode(DirectoryRequest, request).directory)
         return Ack()
 
     def _close(self, request: dict[str, Any]) -> Closed:
         with contextlib.suppress(BusyError):  # it is closed already
             return Closed(owed=self.stores.close(_store_fields(request)))
         return Closed(owed=False)
-
-    def _released(self, request: dict[str, Any], directory: Path) -> None:
-        with contextlib.suppress(BusyError):  # the store is closed, and its directories are gone
-            store = self._store(request)
-            store.head.release(directory)
-            store.readers.ask_for_look()
 
     def _store(self, request: dict[str, Any]) -> OpenStore:
         named = request.get("store")

@@ -93,7 +93,7 @@ class Workspace:
 
     def owns(self, directory: Path) -> bool:
         """Return True if `directory` is one of the bases here."""
-        return directory.parent == self.root and directory.name.startswith("base-")
+        return directory.parent == self.root and is_base(directory)
 
     def remove(self) -> None:
         """Remove everything for good, so that work that still runs finds no place. May be called twice."""
@@ -106,6 +106,11 @@ class Workspace:
         directory = self.root / f"{prefix}-{next(self._numbers)}-{self._runtime.unique(3)}"
         make_private(directory)
         return directory
+
+
+def is_base(directory: Path) -> bool:
+    """Return True if `directory` has the name of a base in a workspace."""
+    return directory.name.startswith("base-")
 
 
 def discard(directory: Path) -> None:

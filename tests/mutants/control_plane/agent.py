@@ -43,9 +43,30 @@ MUTANTS = [
     Mutant(
         "two calls open one store",
         f"{_AGENT}/calls.py",
-        "            while instance in self._opening:\n                self._changed.wait()\n",
+        "        while instance in self._opening:\n            self._changed.wait()\n",
         "",
         ("tests/agent/test_opening.py",),
+    ),
+    Mutant(
+        "a late release to a new agent opens the store again",
+        f"{_AGENT}/calls.py",
+        "        store = self._if_open(fields.instance)\n        if store is not None:\n            store.head",
+        "        store = self.of(fields)\n        if store is not None:\n            store.head",
+        ("tests/agent/test_late_calls.py",),
+    ),
+    Mutant(
+        "any directory is removed for a store that is not open",
+        f"{_AGENT}/calls.py",
+        "        elif directory.parent.name == _workspace_name(fields) and is_base(directory):\n",
+        "        else:\n",
+        ("tests/agent/test_late_calls.py",),
+    ),
+    Mutant(
+        "damage is forgotten if the provider that found it is closed",
+        f"{_AGENT}/calls.py",
+        "            self._damage_reports.add(fields.store_id.location)\n",
+        "            pass\n",
+        ("tests/agent/test_late_calls.py",),
     ),
     Mutant(
         "an attempt without ids is stored without a check",

@@ -66,5 +66,10 @@ object AgentClient {
     require(
       failure.exists(e => e.option.contains(AgentStore.Prefix + "callTimeout") && e.getMessage.contains("1000 ms")),
       s"the first call ended with $failure")
+    store.close()
+    val late =
+      try { store.full(1, None, "late"); None }
+      catch { case e: AgentException => Some(e) }
+    require(late.exists(e => e.kind == "busy" && e.option.isEmpty), s"a call after the end was made: $late")
   }
 }

@@ -290,6 +290,9 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   @volatile private var listener: AgentEvent => Unit = _ => ()
   @volatile private var wasOpened = false
 
+  /** True from the call `close` on: a call after it would open the store again in an agent that has been replaced. */
+  @volatile private var isClosed = false
+
   /** Sets the listener for the store's merges. Call it before the first call. */
   def listen(to: AgentEvent => Unit): Unit = listener = to
 
@@ -405,7 +408,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   }
 
   private def tryUnwrittenRefusals(): Unit =
-    for (version <- UnwrittenRefusals.of(key); _ <- bestEffort("refuse", versioned(version): _*))
+    if (!isClosed) for (version <- UnwrittenRefusals.of(key); _ <- bestEffort("refuse", versioned(version): _*))
       UnwrittenRefusals.remove(key, version)
 
   private def writeUnwrittenRefusals(): Unit = for (version <- UnwrittenRefusals.of(key)) {
@@ -426,6 +429,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   def close(): Unit = {
     told.awaitFor(AgentStore.BestEffortTimeoutMs)
     tryUnwrittenRefusals()
+    isClosed = true
     val answer = bestEffort("close")
     agent.unregister(instance, owed = answer.filter(_.path("owed").asBoolean).map(_ => request("close")))
   }
@@ -454,9 +458,11 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       op: String,
       arguments: Seq[(String, Any)],
       timeoutMs: AgentLimits => Long = _.callTimeoutMs,
-      option: String = "callTimeout"): ObjectNode =
+      option: String = "callTimeout"): ObjectNode = {
+    if (isClosed) throw new AgentException("busy", s"$id is closed")
     agent.call(
       () => request(op, arguments: _*), timeoutMs(opened.limits), settings, AgentStore.Prefix + option)
+  }
 
   private def bestEffort(op: String, arguments: (String, Any)*): Option[ObjectNode] =
     try {
