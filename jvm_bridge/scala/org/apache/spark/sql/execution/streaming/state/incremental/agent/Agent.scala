@@ -143,7 +143,7 @@ final class Agent private (python: Interpreter) extends Logging {
     outcome match {
       case Right(answer) => answer
       case Left(e) if left <= 1 =>
-        replace(process)
+        process.end()
         throw new AgentException("internal",
           s"agents died ${Agent.Attempts} times in a row during the " +
             s"call '$op': ${process.exitDescription}",
@@ -153,7 +153,7 @@ final class Agent private (python: Interpreter) extends Logging {
           if (e.isInstanceOf[CallTimeout]) "The agent hangs during the call"
           else "The agent was lost during the call"
         logWarning(s"$failure '$op' (${e.getMessage}); asking another. ${process.exitDescription}")
-        replace(process)
+        process.end()
         attempt(request, timeoutMs, settings, option, left - 1)
     }
   }
@@ -195,13 +195,6 @@ final class Agent private (python: Interpreter) extends Logging {
   private def lendTo(process: AgentProcess): Unit =
     lent.add(FileServer.start(process, files, s"state-store-files-${process.pid}"))
 
-  /** Ends an agent, so that the next call starts another; that one finds the files of one that has ended. */
-  private def replace(process: AgentProcess): Unit = {
-    process.endsWithin(Agent.ExitWaitMs)
-    process.kill()
-    process.endsWithin(Agent.KilledWaitMs)
-  }
-
   private def stop(): Unit = {
     val last = synchronized {
       stopped = true
@@ -234,8 +227,6 @@ private[agent] final class LentConnections {
 
 object Agent {
   private val Attempts = 4
-  private val ExitWaitMs = 100L
-  private val KilledWaitMs = 10000L
   private val StopMs = 5000L
   // A busy agent answers a ping at once; one that swaps or computes much may need seconds.
   private val PingMs = 10000L

@@ -30,6 +30,13 @@ private[agent] final class AgentProcess(process: Process, socket: Path, token: S
   /** Returns false for an agent that was killed, whose process may take seconds to end on a busy machine, too. */
   def isAlive: Boolean = !isKilled && process.isAlive
 
+  /** Ends an agent that is lost; its successor finds the files of one that has ended. */
+  def end(): Unit = {
+    endsWithin(AgentProcess.ExitWaitMs)
+    kill()
+    endsWithin(AgentProcess.KilledWaitMs)
+  }
+
   /** Waits for the process to end by itself. Returns false if it runs on after the time. */
   def endsWithin(ms: Long): Boolean = process.waitFor(ms, TimeUnit.MILLISECONDS)
 
@@ -70,6 +77,8 @@ private[agent] object AgentProcess extends Logging {
   private val allocator = Seq("MALLOC_TRIM_THRESHOLD_" -> "1048576", "MALLOC_ARENA_MAX" -> "2")
 
   private val random = new SecureRandom
+  private val ExitWaitMs = 100L
+  private val KilledWaitMs = 10000L
 
   /** A process that signal `n` ended has this number plus `n` as its exit code. */
   private val Signals = 128
