@@ -180,6 +180,10 @@ def test_a_file_is_replaced_in_one_step_or_kept(class_path: str, tmp_path: Path)
     assert "no file is removed before another one" in walk(class_path, tmp_path, "agent.KeptFiles")
 
 
+def test_the_loser_of_two_writers_is_told_of_the_other(class_path: str, tmp_path: Path) -> None:
+    assert "the loser of two writers is told" in walk(class_path, tmp_path, "agent.MeetingWriters")
+
+
 def test_files_are_opened_for_the_user_who_opened_the_store(class_path: str, tmp_path: Path) -> None:
     assert "for the user of the store, with renewed tokens" in walk(class_path, tmp_path, "agent.FileUsers")
 

@@ -5,13 +5,10 @@ The command line's clients are called here, and the connectors of queries, by a 
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import maven_jars
 import pytest
@@ -23,7 +20,7 @@ from state_store.core.storage import open_storage
 from state_store.core.storage.contract import AnsweringStorage
 from state_store.core.storage.hadoop import HadoopStorage, StoreFiles
 from state_store.core.storage.objects import ArrowStorage, AzureStorage
-from state_store.errors import ConflictError, MissingError, StorageError
+from state_store.errors import MissingError, StorageError
 from state_store.testing.storage import KilledWriters, StorageConformance
 
 from .clouds import ACCOUNT, CloudService, azurite, fake_gcs
@@ -155,34 +152,6 @@ def abfs_connector(
     yield from _connected(root, maven_jars.abfs_jars(), azure_service, tmp_path_factory.mktemp("hadoop"))
 
 
-class _WithConflicts:
-    """A storage whose writers expect errors that are no conflicts if they meet each other."""
-
-    def __init__(self, storage: HadoopStorage) -> None:
-        self._storage = storage
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def write(self, path: str, data: bytes) -> None:
-        with _as_conflict():
-            self._storage.write(path, data)
-
-    def upload(self, local: Path, path: str) -> None:
-        with _as_conflict():
-            self._storage.upload(local, path)
-
-
-@contextmanager
-def _as_conflict() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        if re.search(r"Cannot overwrite an existing file|rename from \S+ to \S+ failed", error.message):
-            raise ConflictError(error.message) from error
-        raise
-
-
 class _ThroughConnector(StorageConformance):
     """The contract through a connector; the bytes past the storage go through the command line's client."""
 
@@ -204,13 +173,6 @@ class _ThroughConnector(StorageConformance):
     def writer(self, storage: HadoopStorage) -> list[str]:
         of_process = {"configuration": self.connector.configuration, "jars": self.connector.jars}
         return writer(storage.location, **of_process)
-
-    @pytest.fixture
-    def storage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-        storage = self.make_storage(tmp_path)
-        meets = request.function.__name__ == "test_one_of_concurrent_writers_wins"
-        yield _WithConflicts(storage) if meets else storage
-        storage.close()
 
     def put_raw(self, storage: HadoopStorage, path: str, data: bytes) -> None:
         self.own.write(path, data, overwrite=True)

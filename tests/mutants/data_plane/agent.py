@@ -29,6 +29,30 @@ MUTANTS = [
         ("tests/jvm/test_state_model.py::test_files_are_opened_for_the_user_who_opened_the_store",),
     ),
     Mutant(
+        "the loser of two writers is not told of the other",
+        f"{ROOT}/agent/FileCalls.scala",
+        "if !overwrite && Try(manager.exists(path)).getOrElse(false) =>",
+        "if false =>",
+        ("tests/jvm/test_state_model.py::test_the_loser_of_two_writers_is_told_of_the_other",),
+    ),
+    Mutant(
+        "a store that is closed is called again",
+        f"{ROOT}/agent/AgentStore.scala",
+        '    if (isClosed) throw new AgentException("busy", s"$id is closed")\n',
+        "",
+        ("tests/jvm/test_agent_client.py::test_the_log_is_read_after_any_error_and_the_first_call_is_bounded",),
+    ),
+    Mutant(
+        "nobody waits for the end of a killed agent",
+        f"{ROOT}/agent/AgentProcess.scala",
+        "    kill()\n    endsWithin(AgentProcess.KilledWaitMs)\n",
+        "    kill()\n",
+        (
+            "tests/jvm/test_agent_client.py"
+            "::test_a_killed_agent_counts_as_ended_although_its_process_is_still_there",
+        ),
+    ),
+    Mutant(
         "a file is removed before the one that replaces it has its name",
         f"{ROOT}/agent/FileCalls.scala",
         "overwrite && !removesBeforeItRenames\n",

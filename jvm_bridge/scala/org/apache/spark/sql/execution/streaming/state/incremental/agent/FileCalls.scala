@@ -736,11 +736,21 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
   /**
    * Makes a file.
    *
+   * Of two writers who have both seen that a name is free, the one that comes second meets an error which each connector
+   * words in its own way: so the name is looked up again.
+   *
    * @param fill writes its content
    * @throws org.apache.hadoop.fs.FileAlreadyExistsException without `overwrite`, if the file exists
    * @throws java.io.IOException if the file cannot be written or replaced
    */
   def create(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit =
+    try make(path, overwrite)(fill)
+    catch {
+      case e: FileAlreadyExistsException => throw e
+      case e: IOException if !overwrite && Try(manager.exists(path)).getOrElse(false) => throw NewFiles.existsAlready(path, e)
+    }
+
+  private def make(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit =
     if (isObjectStore || overwrite && isReplacedByUploads) put(path, overwrite)(fill)
     else {
       val replaces = overwrite && !removesBeforeItRenames
