@@ -31,6 +31,7 @@ condemned file cannot lose one afterwards: a cleaner that condemns a file later 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
@@ -232,7 +233,7 @@ class Lease:
     Every method raises as the storage does. A lease that is not released runs out `expiry_ms` after it was
     written. Here that is measured on a clock that never jumps and on the wall clock, whichever says more;
     others go by the wall clock in the lease.
-    `warnings` name damaged tombstones.
+    `warnings` name damaged tombstones, and a lease that stays.
     """
 
     def __init__(
@@ -250,6 +251,7 @@ class Lease:
         self._announced: set[str] = set()
         self._written: list[str] = []
         self._valid_from_ms: tuple[float, int] | None = None
+        self._is_published = False
 
     def __enter__(self) -> Lease:
         return self
@@ -259,8 +261,10 @@ class Lease:
     ) -> None:
         try:
             self.release()
-        except StateStoreError:
-            if error is None:
+        except StateStoreError as failure:
+            if self._is_published:
+                self.warnings.append(f"a lease stays until it runs out: {failure.message}")
+            elif error is None:
                 raise
 
     def hold(self, paths: Iterable[str]) -> frozenset[str]:
@@ -289,6 +293,8 @@ class Lease:
     ) -> frozenset[str]:
         """Write the archive of a snapshot, all of whose files are held and uploaded; release the lease.
 
+        A lease that storage does not let go runs out: the end of the context tries once more, and warns.
+
         Returns:
             The files that were lost meanwhile. If there are any, nothing is published: the caller announces
             and uploads them under fresh names and publishes again.
@@ -309,7 +315,9 @@ class Lease:
                 f"and of its files '{min(lost)}' is condemned or gone: restores may pass over it",
                 file=snapshot.path,
             )
-        self.release()
+        self._is_published = True
+        with contextlib.suppress(StorageError, UnknownOutcomeError):
+            self.release()
         return frozenset()
 
     def release(self) -> None:

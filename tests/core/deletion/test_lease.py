@@ -241,6 +241,29 @@ def test_a_lease_that_cannot_be_given_back_says_so(storage: FaultyStorage, lease
         lease.hold([A])
 
 
+@pytest.mark.parametrize("refusals", [1, 1000])
+def test_a_snapshot_is_published_although_its_lease_cannot_be_given_back(
+    storage: FaultyStorage, lease: Lease, refusals: int
+) -> None:
+    """Storage may let nothing be deleted, and the lease runs out by itself: that makes no merge fail."""
+    refused: list[str] = []
+
+    def refusing(operation: str, path: str) -> object:
+        if operation != "delete" or len(refused) == refusals:
+            return None
+        refused.append(path)
+        return error_before
+
+    with lease:
+        lease.hold([A])
+        storage.fault = refusing
+        assert publish(lease, A) == frozenset()
+    assert storage.read(made_up.snapshot(3).path)
+    assert held(storage) == ({A} if refusals > 1 else set())
+    assert [warning for warning in lease.warnings if refused[0] in warning] == lease.warnings
+    assert bool(lease.warnings) == (refusals > 1)
+
+
 def test_a_lease_that_stays_keeps_no_other(storage: FaultyStorage, lease: Lease) -> None:
     lease.hold([A])
     lease.announce([NEW])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from agent.harness import InProcess, Job, contents
-from faults import FAULTS, FaultyStorage, once
+from faults import FAULTS, FaultyStorage, fail_at, once
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms
@@ -41,6 +41,14 @@ def context(tmp_path: Path) -> StoreContext:
     return StoreContext(
         storage, StoreCache(local / "kept"), Workspace(local / "work"), DatabaseSettings(threads=1)
     )
+
+
+def test_a_merge_is_made_although_its_lease_cannot_be_given_back(tmp_path: Path) -> None:
+    storage = FaultyStorage(LocalStorage(tmp_path / "state"), fail_at("delete", "lease/"))
+    job = Job(InProcess(tmp_path / "local", storages=lambda uri: storage), tmp_path / "state")
+    job.commit({b"\0\0a": b"1"})
+    assert job.merge("full")["kind"] == "full"
+    assert [event["event"] for event in job.events()] == ["merged"]
 
 
 def version(job: Job, number: int) -> VersionId:
