@@ -46,7 +46,9 @@ _REMEDIES = {
     r"kms\.|kms_?(disabled|invalid|not_?found|access)": (
         "the key of the bucket's encryption is disabled, or this user may not use it: see AWS KMS"
     ),
-    r"invalid_?object_?state|not valid for the object's storage class": (
+    # S3, and Azure, whose answer through Hadoop has no code.
+    r"invalid_?object_?state|not valid for the object's storage class"
+    r"|blob_?archived|archived blob|blob_?being_?rehydrated": (
         "the file is in an archive tier: restore it there, and let no lifecycle rule of the bucket move "
         "files of a checkpoint"
     ),

@@ -58,7 +58,7 @@ _BUCKETS: set[tuple[str, str]] = set()
 """Buckets that exist, by service and name."""
 
 _VERSIONS = 10
-"""Versions of an object that a read begins with, before it fails."""
+"""Versions of an object that a read begins with, or that come while it is uploaded, before that fails."""
 
 _PUT_BYTES = 8 << 20
 """Bytes of a request at most: of a whole blob, or of a block."""
@@ -76,6 +76,10 @@ T = TypeVar("T")
 
 class _ChangedError(StorageError):
     """An object was replaced while it was read."""
+
+
+class _DiscardedError(StorageError):
+    """The blocks of an upload are gone, since another upload to the same name was completed."""
 
 
 # ---- S3 and Google Cloud Storage ------------------------------------------------------------------------
@@ -420,8 +424,19 @@ class AzureStorage(Storage):
             return [blob for blob in blobs if blob.name != prefix]
 
     def _create(self, path: str, data: bytes | IO[bytes], length: int, overwrite: bool) -> None:
-        with self._translated("write", path, writes=True):
-            self._blob(path).upload_blob(data, length=length, overwrite=overwrite)
+        for tries_left in reversed(range(_VERSIONS)):
+            try:
+                with self._translated("write", path, writes=True):
+                    self._blob(path).upload_blob(data, length=length, overwrite=overwrite)
+                return
+            except _DiscardedError as error:
+                file = f"{self.location}/{path}"
+                if not overwrite and self.exists(path):
+                    raise ConflictError(f"'{file}' exists already", file=file) from error
+                if not tries_left:
+                    raise
+                if not isinstance(data, bytes):
+                    data.seek(0)
 
     def _delete(self, full: str, path: str) -> None:
         try:
@@ -459,7 +474,9 @@ class AzureStorage(Storage):
                 raise ConflictError(f"'{file}' exists already", file=file) from error
             changed = error.status_code == 412
             why = "it was replaced while it was read" if changed else _text(error, code)
-            kind = _ChangedError if changed else StorageError
+            kind = StorageError
+            if changed or code == "InvalidBlockList":
+                kind = _ChangedError if changed else _DiscardedError
             raise kind(f"cannot {action} '{file}': {with_remedy(why)}", file=file) from error
         except ServiceResponseError as error:
             if writes:

@@ -83,6 +83,9 @@ def test_the_jvm_learns_that_a_local_disk_failed_and_not_the_checkpoint() -> Non
             "asks for Kerberos: pip install requests-kerberos",
         ),
         ("The operation is not valid for the object's storage class", "archive tier"),
+        ("BlobArchived: This operation is not permitted on an archived blob.", "archive tier"),
+        ("Operation failed: 'This operation is not permitted on an archived blob.', 409", "archive tier"),
+        ("BlobBeingRehydrated: This operation is not permitted", "archive tier"),
         ("UNAVAILABLE: Could not create a OAuth2 access token to authenticate", "application-default login"),
     ],
 )
