@@ -501,12 +501,13 @@ def find_under_lease(
             lost = lease.hold(files)
             if not lost or files == before or attempt == _FINDS - 1:
                 return find_result, lease, lost
-            lease.release()
         except (StorageError, UnknownOutcomeError):
             return find_result, lease, frozenset()
         except BaseException:
             give_up(find_result)
             raise
+        with contextlib.suppress(StorageError, UnknownOutcomeError):  # it runs out
+            lease.release()
         give_up(find_result)
         before = files
     raise AssertionError("unreachable")

@@ -12,7 +12,7 @@ from runtimes import AdjustedRuntime
 from deletion import made_up
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
-from state_store.core.deletion.lease import Lease, ReaderLease
+from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, ConflictError, StorageError
 
@@ -262,6 +262,23 @@ def test_a_snapshot_is_published_although_its_lease_cannot_be_given_back(
     assert held(storage) == ({A} if refusals > 1 else set())
     assert [warning for warning in lease.warnings if refused[0] in warning] == lease.warnings
     assert bool(lease.warnings) == (refusals > 1)
+
+
+def test_a_find_with_a_lost_file_is_given_up_although_its_lease_cannot_be_given_back(
+    storage: FaultyStorage,
+) -> None:
+    """Otherwise the reader takes files for held that a cleaner has condemned, or deleted."""
+    storage.write(tombstone_path("cleaner"), pack_tombstone([A]))
+    storage.fault = fail_at("delete", "lease/")
+    finds, given_up = iter([A, B]), list[str]()
+    found, lease, lost = find_under_lease(
+        lambda: next(finds),
+        lambda path: frozenset([path]),
+        given_up.append,
+        lambda: ReaderLease(storage, expiry_ms=EXPIRY_MS, runtime=AdjustedRuntime(uptime_ms=Clock())),
+    )
+    assert (found, lost, given_up) == (B, frozenset(), [A])
+    assert lease is not None and held(storage) == {A, B}
 
 
 def test_a_lease_that_stays_keeps_no_other(storage: FaultyStorage, lease: Lease) -> None:
