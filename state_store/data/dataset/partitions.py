@@ -52,7 +52,14 @@ from state_store.data.dataset.moments import Moment, as_moment, format_moment, m
 from state_store.data.dataset.views import View
 from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Progress, Query, StoreKey
 from state_store.data.query.arguments import check_number, counted
-from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError, StorageError
+from state_store.errors import (
+    DamagedError,
+    MissingError,
+    OptionError,
+    StateStoreError,
+    StorageError,
+    UnknownOutcomeError,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -195,6 +202,7 @@ class PinnedVersion:
         self._since = since
         self._runtime = runtime
         self._lease: KeptLease | None = None
+        self._condemned: frozenset[str] = frozenset()
         for attempt in range(_TRIES):
             try:
                 self.version, self._view = self._held(number, newest)
@@ -340,20 +348,31 @@ class PinnedVersion:
         return version, _Pinned(self.storage, entries, archives)
 
     def _hold(self, paths: set[str], spared: set[str]) -> frozenset[str]:
-        """Lease files, and return those that are condemned or gone, all of which are in `spared`."""
+        """Lease files, and return those in `spared` that are condemned or gone.
+
+        Others that are condemned are looked for twice. If nothing has taken their place, a snapshot needs them
+        after all, and they are read while they are there, as `find_under_lease` says.
+
+        Raises:
+            MissingError: Another file is condemned for the first time, or gone.
+        """
         lease = ReaderLease(self.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
         try:
             lost = lease.hold(paths)
-        except StorageError:
+            lost_files = lost - spared
+            before, self._condemned = self._condemned, lost_files
+            if lost_files == before:
+                lost_files = frozenset(path for path in lost_files if not self.storage.exists(path))
+        except (StorageError, UnknownOutcomeError):
             return frozenset()
-        lost_files = lost - spared
         if lost_files:
-            lease.release()
+            with contextlib.suppress(StateStoreError):  # it runs out
+                lease.release()
             raise MissingError(
                 f"'{min(lost_files)}' of store {self.key} was removed meanwhile", file=min(lost_files)
             )
         self._lease = KeptLease(lease, self._runtime)
-        return lost
+        return lost & spared
 
 
 class _Pinned(ForwardingStorage):
