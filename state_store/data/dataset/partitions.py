@@ -350,8 +350,8 @@ class PinnedVersion:
     def _hold(self, paths: set[str], spared: set[str]) -> frozenset[str]:
         """Lease files, and return those in `spared` that are condemned or gone.
 
-        Others that are condemned are looked for twice. If nothing has taken their place, a snapshot needs them
-        after all, and they are read while they are there, as `find_under_lease` says.
+        Others that are condemned are looked for twice. If nothing has taken their place, a snapshot needs
+        them after all, and they are read while they are there, as `find_under_lease` says.
 
         Raises:
             MissingError: Another file is condemned for the first time, or gone.

@@ -43,7 +43,7 @@ def test_a_lease_of_which_nobody_knows_if_it_was_written_is_gone_without(stored:
 
 
 def test_a_file_that_is_condemned_and_needed_after_all_is_read(stored: Stored) -> None:
-    """Its cleaner found a lease, or a snapshot that names it, and left it; the tombstone stays while it does."""
+    """Its cleaner found a lease, or a snapshot that names it, and left it. The tombstone stays, too."""
     stored.storage.write(tombstone_path("cleaner"), pack_tombstone([stored.delta()]))
     pin = stored.pinned()
     assert stored.delta() in pin.paths

@@ -50,8 +50,8 @@ MUTANTS = [
     Mutant(
         "a late release to a new agent opens the store again",
         f"{_AGENT}/calls.py",
-        "        store = self._if_open(fields.instance)\n        if store is not None:\n            store.head",
-        "        store = self.of(fields)\n        if store is not None:\n            store.head",
+        "store = self._if_open(fields.instance)\n        if store is not None:\n            store.head",
+        "store = self.of(fields)\n        if store is not None:\n            store.head",
         ("tests/agent/test_late_calls.py",),
     ),
     Mutant(

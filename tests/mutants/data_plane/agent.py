@@ -6,7 +6,8 @@ from mutants.data_plane.places import KILLED_AT_START, RANGES, ROOT, THREADS
 from mutants.mutant import Mutant
 
 _LOCAL_DISK = ("tests/bridge/test_removed_directories.py",)
-_STORED_HERE = ("tests/jvm/test_agent_client.py::test_deltas_are_stored_without_the_agent_or_left_to_it",)
+_CLIENT = "tests/jvm/test_agent_client.py"
+_STORED_HERE = (f"{_CLIENT}::test_deltas_are_stored_without_the_agent_or_left_to_it",)
 
 MUTANTS = [
     Mutant(
@@ -40,17 +41,14 @@ MUTANTS = [
         f"{ROOT}/agent/AgentStore.scala",
         '    if (isClosed) throw new AgentException("busy", s"$id is closed")\n',
         "",
-        ("tests/jvm/test_agent_client.py::test_the_log_is_read_after_any_error_and_the_first_call_is_bounded",),
+        (f"{_CLIENT}::test_the_log_is_read_after_any_error_and_the_first_call_is_bounded",),
     ),
     Mutant(
         "nobody waits for the end of a killed agent",
         f"{ROOT}/agent/AgentProcess.scala",
         "    kill()\n    endsWithin(AgentProcess.KilledWaitMs)\n",
         "    kill()\n",
-        (
-            "tests/jvm/test_agent_client.py"
-            "::test_a_killed_agent_counts_as_ended_although_its_process_is_still_there",
-        ),
+        (f"{_CLIENT}::test_a_killed_agent_counts_as_ended_although_its_process_is_still_there",),
     ),
     Mutant(
         "a file is removed before the one that replaces it has its name",

@@ -32,7 +32,8 @@ object MeetingWriters {
         val calls = new FileCalls(new Path(s"$scheme:$place"), conf)
         def write(name: String): String = {
           val header = Json.obj("fs" -> "write", "path" -> s"$scheme:$place/$name", "overwrite" -> false)
-          calls.answer(Frame(header, "mine".getBytes(StandardCharsets.US_ASCII))).header.path("error").path("kind").asText
+          calls.answer(Frame(header, "mine".getBytes(StandardCharsets.US_ASCII))).header.path("error").path(
+            "kind").asText
         }
         rename = name => {
           Files.writeString(Paths.get(name), "of the other")

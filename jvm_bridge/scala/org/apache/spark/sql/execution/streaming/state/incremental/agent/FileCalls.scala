@@ -747,7 +747,8 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
     try make(path, overwrite)(fill)
     catch {
       case e: FileAlreadyExistsException => throw e
-      case e: IOException if !overwrite && Try(manager.exists(path)).getOrElse(false) => throw NewFiles.existsAlready(path, e)
+      case e: IOException if !overwrite && Try(manager.exists(path)).getOrElse(false) =>
+        throw NewFiles.existsAlready(path, e)
     }
 
   private def make(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit =
