@@ -1,15 +1,22 @@
-"""A store on storage that fails: each fault by its name, and all faults of honest storage together."""
+"""A store on storage that fails: each fault by its name, and all faults of honest storage together.
+
+At the end are answers of Azure's service that its stand-in does not give at will.
+"""
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from faults import FAULTS, FaultyStorage, at_random, once, slow, storm
 
 from state_store.core.storage.local import LocalStorage
-from state_store.errors import StorageError, UnknownOutcomeError
+from state_store.core.storage.objects import AzureStorage
+from state_store.errors import ConflictError, StorageError, UnknownOutcomeError
 from state_store.testing.storage import StorageConformance
 
 from .witness import Witness
@@ -129,3 +136,63 @@ def test_nothing_is_lost_by_any_behaviour_of_honest_storage(tmp_path: Path, name
         assert witness.retried(lambda: witness.restored(newest)) == witness.rows[newest]  # noqa: B023
     assert storage.faults
     witness.check(storage.inner, newest=2)
+
+
+class AzureBlob:
+    """A blob, to which other writers complete an upload just before the first of ours are completed."""
+
+    def __init__(self, others: int, *, is_there: bool = True) -> None:
+        self.content: bytes | None = b"old" if is_there and not others else None
+        self.others = others
+        self.is_there = is_there
+
+    def upload_blob(self, data: bytes | io.BufferedReader, *, length: int, overwrite: bool) -> None:
+        content = data if isinstance(data, bytes) else data.read()
+        assert len(content) == length
+        if self.others:
+            self.others -= 1
+            self.content = b"of the other" if self.is_there else None
+            raise azure_error("InvalidBlockList", 400)
+        self.content = content
+
+    def get_blob_properties(self) -> Any:
+        if self.content is None:
+            raise azure_error("BlobNotFound", 404)
+        return SimpleNamespace(name="a", metadata={})
+
+
+def azure_error(code: str, status: int) -> Exception:
+    exceptions = pytest.importorskip("azure.core.exceptions")
+    error: Exception = exceptions.HttpResponseError("the service's words")
+    error.error_code, error.status_code = code, status  # type: ignore[attr-defined]
+    return error
+
+
+def azure_storage(blob: AzureBlob) -> AzureStorage:
+    return AzureStorage(SimpleNamespace(get_blob_client=lambda name: blob), "store", "abfs://c/store")
+
+
+def test_a_new_file_of_another_writer_is_a_conflict_on_azure() -> None:
+    """Its completion discards the blocks of every other upload to that name."""
+    blob = AzureBlob(others=1)
+    with pytest.raises(ConflictError, match=r"snapshot/a\.zip"):
+        azure_storage(blob).write("snapshot/a.zip", b"mine")
+    assert blob.content == b"of the other"
+
+
+@pytest.mark.parametrize("uploads", [True, False])
+def test_the_later_of_two_replacements_wins_on_azure(tmp_path: Path, uploads: bool) -> None:
+    blob, local = AzureBlob(others=2), tmp_path / "local"
+    local.write_bytes(b"mine")
+    if uploads:
+        azure_storage(blob).upload(local, "snapshot/a.zip", overwrite=True)
+    else:
+        azure_storage(blob).write("snapshot/a.zip", b"mine", overwrite=True)
+    assert blob.content == b"mine"
+
+
+def test_an_upload_that_is_discarded_again_and_again_is_an_error_on_azure() -> None:
+    blob = AzureBlob(others=1000, is_there=False)
+    with pytest.raises(StorageError, match=r"snapshot/a\.zip.*InvalidBlockList"):
+        azure_storage(blob).write("snapshot/a.zip", b"mine")
+    assert blob.others > 900

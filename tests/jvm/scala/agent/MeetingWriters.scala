@@ -18,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 object MeetingWriters {
   private def expect(condition: Boolean, failure: => String): Unit = if (!condition) throw new AssertionError(failure)
 
-  /** What the rename of a connector does, given the file's name; it returns false if this does not throw. */
+  /** The rename of a connector, which gets the file's name; it returns false if this does not throw. */
   @volatile private var rename: String => Unit = _ => ()
 
   def main(arguments: Array[String]): Unit = {
