@@ -356,11 +356,14 @@ class Stores:
         If the store is not open, a dead predecessor of this agent has made the directory, or the call came
         late and the provider is closed: nobody would close the store again.
         """
-        store = self._if_open(fields.instance)
+        store_id, instance = fields.store_id, fields.instance
+        store = self._if_open(instance)
         if store is not None:
             store.head.release(directory)
             store.readers.ask_for_look()
-        elif directory.parent.name == _workspace_name(fields) and is_base(directory):
+            return
+        own = workspace_name(store_id.run, store_id.location, instance)
+        if directory.parent.name == own and is_base(directory):
             discard(directory)
 
     def found_damage(self, fields: StoreFields, directory: Path) -> None:
@@ -424,7 +427,7 @@ class Stores:
         cache_directory = root.parent / KEPT if options.local_dir else root / KEPT
         disks = 1 if options.local_dir else self._roots.disks
         cache = self._cache_of(cache_directory, options.local_recovery_budget_bytes // disks)
-        digest = _workspace_name(fields)
+        digest = workspace_name(store_id.run, store_id.location, fields.instance)
         workspace = Workspace(root / digest, runtime=runtime)
         workspace.open(held=fields.held)
         self._files.allow_background(options.transfer_threads)
@@ -517,10 +520,9 @@ def _cost_model(options: Options, storage: Storage, request_times: RequestTimes 
     return model
 
 
-def _workspace_name(fields: StoreFields) -> str:
+def workspace_name(run: str, location: str, instance: int) -> str:
     """Return the name of the directory that has the local files of a provider."""
-    names = (fields.store_id.run, fields.store_id.location, str(fields.instance))
-    return sha256("\0".join(names).encode("utf-8")).hexdigest()[:16]
+    return sha256("\0".join((run, location, str(instance))).encode("utf-8")).hexdigest()[:16]
 
 
 # ---- requests and answers -------------------------------------------------------------------------------

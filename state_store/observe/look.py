@@ -733,6 +733,11 @@ class CountedStorage(Storage):
         self.requests.add(LIST)
         return self.storage.exists(path)
 
+    def directories(self, directory: str | None = None) -> list[str]:
+        """List the directories in a directory."""
+        self.requests.add(LIST)
+        return self.storage.directories(directory)
+
     def download(self, path: str, local: Path) -> None:
         """Refuse: nothing is downloaded in order to look."""
         raise self._refused(path)

@@ -14,7 +14,8 @@ from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.export import listed_names
 from state_store.data.query.operators import operators_of
 from state_store.data.query.query import Query, absence
-from state_store.errors import StorageError
+from state_store.errors import DamagedError, StorageError
+from state_store.observe.look import CountedStorage, Requests
 
 DENIED = "Permission denied"
 
@@ -40,6 +41,13 @@ def test_an_operator_without_metadata_is_not_passed_over(root: Path) -> None:
     shutil.copytree(root / "state/0/0", root / "state/1/0")
     with pytest.raises(StorageError, match=DENIED):
         operators_of(refusing(root))
+
+
+def test_an_operator_without_metadata_is_not_fine_for_the_doctor(root: Path) -> None:
+    """It looks through a storage that counts its requests."""
+    shutil.copytree(root / "state/0/0", root / "state/1/0")
+    with pytest.raises(DamagedError, match="has state of operator 1"):
+        operators_of(CountedStorage(LocalStorage(root), Requests()))
 
 
 def test_stores_in_other_partitions_are_not_passed_over(root: Path) -> None:

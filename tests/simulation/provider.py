@@ -17,7 +17,7 @@ from simulation import engine
 from simulation.restored import rows_of
 from simulation.simulated_agent import never_internal
 from simulation.truth import EMPTY, Changes, Rows, Version, changed
-from state_store.agent.calls import _digest
+from state_store.agent.calls import workspace_name
 from state_store.core.checkpoint.names import EMPTY_PARENT
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError, StorageError
@@ -149,7 +149,7 @@ class Provider:
                 self.executor.owed[self.instance] = self._described()
         except StateStoreError:
             # A restore that nobody waited for may have left a base there, too.
-            digest = _digest(self.run, self.partition.bucket.location, str(self.instance))
+            digest = workspace_name(self.run, self.partition.bucket.location, self.instance)
             self.executor.unheard.add(self.executor.directory / digest)
             raise
 

@@ -50,15 +50,15 @@ MUTANTS = [
     Mutant(
         "a late release to a new agent opens the store again",
         f"{_AGENT}/calls.py",
-        "store = self._if_open(fields.instance)\n        if store is not None:\n            store.head",
+        "store = self._if_open(instance)\n        if store is not None:\n            store.head",
         "store = self.of(fields)\n        if store is not None:\n            store.head",
         ("tests/agent/test_late_calls.py",),
     ),
     Mutant(
         "any directory is removed for a store that is not open",
         f"{_AGENT}/calls.py",
-        "        elif directory.parent.name == _workspace_name(fields) and is_base(directory):\n",
-        "        else:\n",
+        "        if directory.parent.name == own and is_base(directory):\n",
+        "        if True:\n",
         ("tests/agent/test_late_calls.py",),
     ),
     Mutant(
