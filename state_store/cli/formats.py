@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,6 +45,9 @@ DOCUMENT = "document"
 
 GUARDED = "guarded csv"
 """The format of `--format csv --guard-formulas`."""
+
+
+_FORM_BY_SUFFIX = {".json": DOCUMENT, ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 
 
 Units = Mapping[str, str | Mapping[str, str]]
@@ -78,6 +81,12 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def of_form(*arguments: Any, form: str | None, guard: bool, as_json: bool, **others: Any) -> Any:
         if as_json and form is not None:
             raise click.UsageError("--json and --format exclude each other")
+        if others["target"] is not None:
+            if form == "table":
+                raise click.UsageError(
+                    "a table is printed; a file is csv, json or parquet: --format says which"
+                )
+            form = form or (None if as_json else form_of_file(others["target"]))
         if guard and form != "csv":
             raise click.UsageError("--guard-formulas is for --format csv")
         if form == "parquet" and others["target"] is None:
@@ -92,7 +101,7 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--output",
             "target",
             metavar="FILE",
-            help="Write there (a path or URI); no file is replaced.",
+            help="Write all rows there (a path or URI); no file is replaced.",
         ),
         click.option(
             "--guard-formulas",
@@ -105,13 +114,18 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "form",
             type=click.Choice(FORMATS),
             help="The format of rows: json is an object a line (JSON Lines); --json is one document for all "
-            "rows; parquet needs --output. Default: table.",
+            "rows; parquet needs --output. Default: table; in a file what its name ends in, else csv.",
         ),
         output.wide_option,
         json_option,
     ):
         declared = decorate(declared)
     return declared
+
+
+def form_of_file(target: str) -> str:
+    """Return the format of a file, if none is asked for: by the end of its name, else CSV."""
+    return _FORM_BY_SUFFIX.get(PurePosixPath(target).suffix.lower(), "csv")
 
 
 limit_option = click.option(

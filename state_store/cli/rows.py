@@ -179,9 +179,11 @@ def history(
             )
             return
         _print_history(state, versions)
-        if not versions and any(version.rows for version in key_versions):
+        if not versions:
+            in_some = any(version.rows for version in key_versions)
             output.say(
-                "\nno version of which the delta is there wrote the key; --every shows its state in them"
+                "\nno version of which the delta is there wrote the key"
+                + ("; --every shows its state in them" if in_some else ", and none has it")
             )
 
 

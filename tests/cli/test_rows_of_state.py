@@ -100,6 +100,31 @@ def test_parquet_is_what_the_state_is(types, tmp_path, capsys):
     assert "--output" in run(capsys, "show", types, "--format", "parquet", code=ExitCode.USAGE)
 
 
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("rows.csv", ("--format", "csv")),
+        ("rows", ("--format", "csv")),
+        ("rows.jsonl", ("--format", "json")),
+        ("rows.JSON", ("--json",)),
+        ("rows.parquet", ("--format", "parquet")),
+    ],
+)
+def test_a_file_has_all_rows_in_the_format_of_its_name(name, form, flights, tmp_path, capsys, monkeypatch):
+    """The first rows alone are for people, who see on the next line that there are more."""
+    monkeypatch.setattr("state_store.cli.formats.LIMIT", 2)
+    assert len(ROWS) > 2
+    for number, words in enumerate((("show", flights), ("sql", flights, "from state"), ("diff", flights, "1"))):
+        named, asked = tmp_path / f"{number}{name}", tmp_path / f"{number}-asked"
+        assert run(capsys, *words, "--output", str(named)) == ""
+        run(capsys, *words, *form, "--output", str(asked))
+        assert named.read_bytes() == asked.read_bytes()
+    assert run(capsys, "show", flights, "--output", str(tmp_path / f"2-{name}"), "--limit", "2") == ""
+    assert (tmp_path / f"2-{name}").read_bytes() != (tmp_path / f"0{name}").read_bytes()
+    printed = run(capsys, "show", flights, "--format", "table", "--output", "x", code=ExitCode.USAGE)
+    assert "a table is printed" in printed and not Path("x").exists()
+
+
 def test_rows_are_chosen(flights, capsys):
     def carriers(*words: str) -> list[str]:
         return sorted(
