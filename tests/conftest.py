@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             kept |= tiers_and_draws.guards({item.nodeid: tiers[id(item)] for item in items})
         first, others = tiers_and_draws.drawn_order(drawn, seed, sorted(kept))
         draw = tiers_and_draws.Draw([item.nodeid for item in others], config.getoption("budget"))
-        config.pluginmanager.register(draw)
+        config.pluginmanager.register(draw, run_events.DRAW)
         of_draw = set(map(id, drawn))
         chosen = [*(item for item in chosen if id(item) not in of_draw), *first, *others]
     for item in chosen:

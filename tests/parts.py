@@ -121,6 +121,7 @@ class Part:
         program: the arguments of Python, in the place of those of pytest.
         draws: the program takes a seed that draws what it runs.
         drawn_s: processor seconds of the tests that a seed draws beside those that always run.
+        may_be_empty: no test of it may be for a release.
         waits: its threads hand over to each other all the time, so that it takes little processor time and
             much of any other. It runs beside those that have a lane, and comes before them when it can go
             on; otherwise it is what the others wait for at the end.
@@ -133,6 +134,7 @@ class Part:
     program: tuple[str, ...] = ()
     draws: bool = False
     drawn_s: float = 12.0
+    may_be_empty: bool = False
     waits: bool = False
 
     def collects(self, file: str) -> bool:
@@ -221,7 +223,7 @@ def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, s
     for minor in sparks:
         for part in (
             Part(f"spark-{minor}", ("spark",), spark=minor),
-            Part("functions", ("functions",), spark=minor),
+            Part("functions", ("functions",), spark=minor, may_be_empty=True),
         ):
             yield part, "more"
             yield part, "long"
@@ -250,6 +252,7 @@ class Run:
     order: str = ""
     again: bool = False
     collected: int | None = None
+    left: int | None = None
     done: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
     failed: list[str] = field(default_factory=list)
     causes: dict[str, str] = field(default_factory=dict)
@@ -333,11 +336,23 @@ class Run:
         ):
             where = f" in {self.current}" if self.current else ""
             self.complaint = f"it ended with exit code {exit_code}{where}"
+        if not self.complaint and not self.part.program:
+            self.complaint = self._lack()
         if self.complaint:
             say(f"== FAILED {self.name}: {self.complaint}; the end of {_short(self.log)}:", *self.tail(60))
         self.exit = exit_code
         self._room.cleanup()
         return True
+
+    def _lack(self) -> str:
+        """Return what an end that looks well hides: tests that did not run. Empty if all did."""
+        ran = sum(self.done.values())
+        if self.left is None:  # a test, or what it called, has ended the process
+            return f"it ended before its tests had{f', in {self.current}' if self.current else ''}"
+        wanted = (self.collected or 0) - self.left
+        if ran < wanted:
+            return f"it ran {ran} of {wanted} tests{f', up to {self.current}' if self.current else ''}"
+        return "" if ran or self.part.may_be_empty else "it ran no test"
 
     def tail(self, lines: int) -> list[str]:
         """Return the last lines of its output."""
@@ -408,8 +423,8 @@ class Run:
         if is_quick and cpu_s > DEAR_S and not dear:
             self.dear.append((test, cpu_s))
 
-    def _finished(self, cpu_s: float) -> None:
-        self.cpu_s = cpu_s
+    def _finished(self, cpu_s: float, left: int) -> None:
+        self.cpu_s, self.left = cpu_s, left
 
     def write_times(self) -> None:
         """Write the seconds of each test beside the log, the dearest first."""
@@ -563,12 +578,19 @@ def reset_signals() -> None:
         signal.signal(ended_by, signal.SIG_DFL)
 
 
+def at_least_one(text: str) -> int:
+    """Return the number of an option. Raises ArgumentTypeError: with none nothing would run."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of at least 1")
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description="Run the tests of a tier in parts, side by side.")
     parser.add_argument("parts", nargs="*", help="run these parts alone, by their names")
     parser.add_argument("--tier", choices=("every", "more", CHANGE, "long"), default="every")
-    parser.add_argument("--lanes", type=int, default=4, help="parts at a time (default: 4)")
+    parser.add_argument("--lanes", type=at_least_one, default=4, help="parts at a time (default: 4)")
     parser.add_argument("--sparks", default=",".join(OLDER), help="older Sparks, joined by commas")
     parser.add_argument(
         "--draw", default="", metavar="SEED", help="run some of the cases, drawn by this word"
@@ -586,10 +608,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for part, tier in parts_of(given.tier, sparks)
         if not given.parts or part.name in given.parts
     ]
-    if not chosen:
-        parser.error(
-            f"no part is called so: {', '.join(sorted({part.name for part, _ in parts_of(given.tier)}))}"
-        )
+    names = {part.name for part, _ in parts_of(given.tier, sparks)}
+    if unknown := [name for name in given.parts if name not in names]:
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(sorted(names))}")
     reset_signals()
     for ended_by in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(ended_by, lambda number, _: sys.exit(128 + number))

@@ -6,7 +6,9 @@
     {"event": "begins", "test": "tests/cli/test_show.py::test_rows", "bound_s": 120}
     {"event": "ended", "test": ..., "outcome": "passed", "cpu_s": 0.4, "wall_s": 0.5, "dear": false}
     {"event": "failed", "test": ..., "text": "the traceback and what was printed"}
-    {"event": "finished", "cpu_s": 363.2}
+    {"event": "finished", "cpu_s": 363.2, "left": 0}
+
+`left` are tests that a draw has passed over.
 
 The processor time of a test is that of this process and of all that it started, its fixtures' included; what
 a fixture of the whole session takes, such as the start of Spark, counts for no test. Of a short test it is
@@ -30,6 +32,9 @@ import psutil
 import pytest
 
 VARIABLE = "STATE_STORE_TEST_EVENTS"
+
+DRAW = "draw"
+"""Name of the plugin that passes tests over, and counts them as `left`."""
 
 LOOK_S = 0.25
 """Seconds up to which a test is short: a look at all processes would take a good part of it."""
@@ -148,8 +153,9 @@ class Progress:
             self._tell("failed", test=report.nodeid, text=report.longreprtext, when="collect")
 
     @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
-        self._tell("finished", cpu_s=round(family_cpu_s(), 1))
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        draw: Any = config.pluginmanager.get_plugin(DRAW)
+        self._tell("finished", cpu_s=round(family_cpu_s(), 1), left=draw.left if draw else 0)
         self._file.close()
 
 

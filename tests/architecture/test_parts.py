@@ -578,6 +578,46 @@ def test_a_run_that_dies_is_a_failure_that_names_the_test(tmp_path: Path) -> Non
     assert "it ended with exit code 7 in test_trial.py::test_dies" in done.stdout
 
 
+@pytest.mark.tier("more")
+@pytest.mark.parametrize(
+    ("ends", "complaint"),
+    [
+        ("os._exit(0)", "it ended before its tests had, in test_trial.py::test_ends"),
+        ("pytest.exit('enough', returncode=0)", "it ran 1 of 3 tests, up to test_trial.py::test_ends"),
+    ],
+)
+def test_a_run_that_ends_early_is_a_failure_though_its_exit_code_is_none(
+    ends: str, complaint: str, tmp_path: Path
+) -> None:
+    source = f"import os, pytest\ndef test_a(): pass\ndef test_ends(): {ends}\ndef test_never(): assert 0\n"
+    done = run_trial(tmp_path, source)
+    assert done.returncode == 1, done.stdout
+    assert f"FAILED trial (every): {complaint}" in done.stdout
+
+
+def test_a_part_that_runs_no_test_fails(tmp_path: Path) -> None:
+    done = run_trial(tmp_path, "x = 1\n")
+    assert done.returncode == 1, done.stdout
+    assert "FAILED trial (every): it ran no test" in done.stdout
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_tests_that_a_draw_leaves_need_not_run(left: int) -> None:
+    run = parts.Run(parts.Part("trial"), "more", seed="x", collected=5, left=left)
+    run.done["passed"] = 3
+    assert run._lack() == ("" if left else "it ran 3 of 5 tests")
+
+
+@pytest.mark.parametrize("words", [["core", "cor"], ["cor"], ["--lanes", "0"], ["--lanes", "-1", "core"]])
+def test_a_misspelt_part_and_a_run_without_lanes_are_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "run", lambda *_: pytest.fail("it ran"))
+    with pytest.raises(SystemExit) as ended:
+        parts.main(words)
+    assert ended.value.code == 2
+
+
 DEAR = """
 import time
 import pytest
