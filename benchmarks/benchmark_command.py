@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ def main(arguments: list[str] | None = None) -> None:
     extent = EXTENTS[options.bench or options.extent or "standard"]
     if options.keep and extent.is_quick:
         parser.error("the figures of the quick extent mean nothing: it cannot be kept")
+    if options.keep and options.report:
+        parser.error("--report runs nothing that --keep could keep")
     if options.largest:
         extent = dataclasses.replace(extent, largest=options.largest)
     extent = dataclasses.replace(extent, cases=tuple(options.cases), stores=tuple(options.stores))
@@ -72,14 +74,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
-    """Keep the results of these scenarios, except of those that failed.
+    """Keep the results of these scenarios, except of those that failed, or in which a store was wrong.
 
     Earlier results stay for a scenario that failed, and for the other cases if only a part was measured.
     """
     KEPT.mkdir(exist_ok=True)
     measured, kept_scenarios = results.load(out).scenarios, results.load(KEPT).scenarios
     for name in names:
-        if "failed" not in measured[name]:
+        if problems := problems_of(measured[name]):
+            print(f"{name} is not kept: {problems[0]}", file=sys.stderr)
+        else:
             joins = is_part and name in kept_scenarios
             result = results.joined(kept_scenarios[name], measured[name]) if joins else measured[name]
             (KEPT / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -170,13 +174,18 @@ def _run(name: str, extent: Extent, out: Path) -> bool:
     result["seconds"] = round(time.monotonic() - started, 1)
     result["cpu_seconds"] = round(_cpu_seconds() - cpu, 1)
     (out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    problems = [result["failed"]] if "failed" in result else results.errors(result)
+    problems = problems_of(result)
     print(
         f"{name}: {result['seconds']} s, {result['cpu_seconds']} s of CPU"
         + "".join(f"\n  {problem}" for problem in problems),
         flush=True,
     )
     return not problems
+
+
+def problems_of(result: Mapping[str, Any]) -> list[str]:
+    """Return why a scenario did not finish, or the errors of its stores; empty if all went well."""
+    return [result["failed"]] if "failed" in result else results.errors(result)
 
 
 def _cpu_seconds() -> float:

@@ -167,7 +167,7 @@ def keep(result: dict[str, Any], words: list[str], file: Path = FILE) -> None:
         outputs[workload] = {**outputs.get(workload, {}), **sums}
     if not are_equal(outputs):
         raise ValueError(f"outputs differ from those that are kept: {outputs}")
-    engines |= {"outputs": outputs, "load": result["load"], "outputs_equal": True, "failed": {}}
+    engines |= {"outputs": outputs, "load": result["load"], "outputs_equal": True, "failed": result["failed"]}
     commands = [*earlier.get("commands", []), machine["command"]]
     result_file = {"scenario": "engines", "bench": "standard", "machine": machine, "ours": True}
     result_file |= {"commands": list(dict.fromkeys(commands)), "engines": engines}
@@ -196,6 +196,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=1, help="measurements of each size")
     asked = parser.parse_args(arguments)
     names = asked.engines or installed()
+    for words, names_there in ((names, FORMS), (asked.workloads, WORKLOADS), (asked.figures, FIGURES)):
+        if unknown := [word for word in words if word not in names_there]:
+            parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(names_there)}")
     if asked.quick:
         names, asked.turns = [name for name in names if FORMS[name].environment is None], 0
     result = measure(asked, names)

@@ -328,9 +328,16 @@ def test_a_failed_scenario_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_part: bool
 ) -> None:
     monkeypatch.setattr(benchmark_command, "KEPT", tmp_path / "kept")
-    for name, result in (("age", {"cases": {}}), ("store", {"failed": "DriverError: it ended"})):
+    wrong = {"error": [{"message": "key 7 has 3, not 4", "stack": ""}], "batch": {"wall_ms": {"median": 1}}}
+    measured_ = {
+        "age": {"cases": {}},
+        "store": {"failed": "DriverError: it ended"},
+        "merges": {"cases": {"a": {"b": {OURS: wrong}}}},
+        "queries": {"queries": {"a": {OURS: {"error": ["it gave other rows"]}}}},
+    }
+    for name, result in measured_.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
-    benchmark_command._keep(["age", "store"], tmp_path, is_part=is_part)
+    benchmark_command._keep(list(measured_), tmp_path, is_part=is_part)
     assert [path.name for path in benchmark_command.KEPT.iterdir()] == ["age.json"]
 
 

@@ -178,6 +178,7 @@ def test_figures_of_the_same_size_replace_earlier_ones(tmp_path: Path) -> None:
     run = {"workload": "counter", "form": "processor", "asked_keys": 10, "rows_a_key": 2}
     sums = {"counter": {"processor": {"rows": 1, "checksum": 2}}}
     result: dict[str, Any] = {"load": [1.0], "outputs": sums, "recovery": [], "latency": []}
+    result["failed"] = {"quix": "it ended with 1"}
     for size, speed in ((2, 1), (20, 2), (2, 3)):
         runs = [{**run, "rows_a_key": size, "rows_a_second": speed}]
         side_by_side.keep({**result, "runs": runs}, [str(size)], tmp_path / "engines.json")
@@ -187,10 +188,21 @@ def test_figures_of_the_same_size_replace_earlier_ones(tmp_path: Path) -> None:
         (20, 2),
     ]
     assert [command.split()[-1] for command in kept["commands"]] == ["2", "20"]
+    assert kept["engines"]["failed"] == result["failed"]
+
+
+@pytest.mark.parametrize("words", [["--figures", "sped"], ["--engines", "flnk"], ["--workloads", "counters"]])
+def test_a_misspelt_word_measures_nothing_and_says_so(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        side_by_side.main(["--json", str(tmp_path / "found"), *words])
+    assert ended.value.code == 2
+    assert f"there is no {words[1]}; there are " in capsys.readouterr().err
 
 
 def test_figures_are_not_kept_beside_those_of_other_outputs(tmp_path: Path) -> None:
-    result: dict[str, Any] = {"load": [1.0], "runs": [], "recovery": [], "latency": []}
+    result: dict[str, Any] = {"load": [1.0], "failed": {}, "runs": [], "recovery": [], "latency": []}
     for workload, form, checksum in (("counter", "processor", 2), ("frames", "accelerate", 2)):
         sums = {workload: {form: {"rows": 1, "checksum": checksum}}}
         side_by_side.keep({**result, "outputs": sums}, [], tmp_path / "engines.json")
