@@ -22,6 +22,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
+from parts import at_least_one  # noqa: E402
+
 from mutants.workshop import Workshop  # noqa: E402
 
 FLOORS = {"planning": 0.82, "checkpoint": 0.84, "deletion": 0.88, "snapshots": 0.84}
@@ -105,8 +107,8 @@ def main() -> None:
     """Run the command line and exit."""
     parser = argparse.ArgumentParser(description="Break rooms in every way that mutmut knows.")
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"default: {', '.join(FLOORS)}")
-    parser.add_argument("--children", type=int, default=2, help="mutants that are tried at a time")
-    parser.add_argument("--sample", type=int, help="try as many mutants of each room, drawn by lot")
+    parser.add_argument("--children", type=at_least_one, default=2, help="mutants that are tried at a time")
+    parser.add_argument("--sample", type=at_least_one, help="try as many mutants of each room, drawn by lot")
     parser.add_argument(
         "--seed", type=int, default=int(time.time()) // 86400, help="seed of the sample (default: the day)"
     )

@@ -23,6 +23,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
+from parts import at_least_one  # noqa: E402
+
 from mutants import control_plane, data_plane  # noqa: E402
 from mutants.mutant import Mutant, StaleMutantError, mutated  # noqa: E402
 from mutants.workshop import CAUGHT, STALE, Verdict, Workshop  # noqa: E402
@@ -55,11 +57,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", help="run mutants with this word in name or file (repeatable)"
     )
-    parser.add_argument("--sample", type=int, help="run this many, drawn by the seed")
+    parser.add_argument("--sample", type=at_least_one, help="run this many, drawn by the seed")
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of the sample (default: 1, so that a draw can be repeated)"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument("--jobs", type=at_least_one, default=2, help="mutants at a time (default: 2)")
     parser.add_argument(
         "--list", action="store_true", help="list the mutants, and those whose text is not found"
     )
@@ -68,11 +70,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def _chosen(given: argparse.Namespace) -> list[Mutant]:
     words = given.only or [""]
-    found = [mutant for mutant in ALL if any(word in f"{mutant.name} {mutant.file}" for word in words)]
-    if not found:
+    places = {mutant: f"{mutant.name} {mutant.file}" for mutant in ALL}
+    if unknown := [word for word in words if not any(word in place for place in places.values())]:
         raise SystemExit(
-            f"no mutant has {' or '.join(map(repr, words))} in its name or file; --list names all"
+            f"no mutant has {' or '.join(map(repr, unknown))} in its name or file; --list names all"
         )
+    found = [mutant for mutant, place in places.items() if any(word in place for word in words)]
     if given.sample is not None:
         print(f"seed {given.seed}")
         found = random.Random(given.seed).sample(found, min(given.sample, len(found)))

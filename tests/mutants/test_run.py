@@ -141,3 +141,12 @@ def test_words_that_no_mutant_has_are_an_error(toy: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(run, "ALL", [SEEN])
     with pytest.raises(SystemExit, match=r"no mutant has 'nothing/' or 'none/' in its name or file"):
         run.main(["--only", "nothing/", "--only", "none/", "--sample", "3"])
+    with pytest.raises(SystemExit, match=r"no mutant has 'nothing/' in"):
+        run.main(["--only", "double", "--only", "nothing/", "--list"])
+
+
+@pytest.mark.parametrize("words", [["--sample", "0"], ["--sample", "-1"], ["--jobs", "0"]])
+def test_a_run_that_would_try_no_mutant_is_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run.main(words)
+    assert ended.value.code == 2
