@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import sys
@@ -74,6 +75,15 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; None if there is none of that name."""
         return load(cmd_name) if cmd_name in NAMES else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that arguments name, and the others; an error names the nearest command."""
+        nearest = difflib.get_close_matches(args[0], NAMES, n=1)
+        if args[0] in NAMES or args[0].startswith("-") or not nearest:
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(f"No such command '{args[0]}'. The nearest is '{nearest[0]}'.", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in their groups, without importing them."""

@@ -128,7 +128,9 @@ def get(selection: declare.Selection, form: str, target: str | None, key: Sequen
             rows = state.rows_of(parsed_key(state, key))
         if not rows.num_rows:
             named = ", ".join(text if text.strip() else f"'{text}'" for text in key)
-            raise MissingError(f"there is no key {named} in version {state.version}")
+            columns = ", ".join(name for name in state.columns.key_names if name not in state.view.hidden)
+            hint = f"; the columns of a key are {columns}" if any("=" in text for text in key) else ""
+            raise MissingError(f"there is no key {named} in version {state.version}{hint}")
         if not state.has_one_row_a_key or target is not None or form not in ("table", formats.DOCUMENT):
             formats.print_rows(iter(rows.to_batches()), rows.schema, form, target, moment_columns(state.view))
             return

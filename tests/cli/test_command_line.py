@@ -388,3 +388,16 @@ def test_the_list_of_commands_fits_a_terminal(capsys):
 @pytest.mark.parametrize("command", NAMES)
 def test_help_has_no_bounds_that_nobody_reaches(capsys, command):
     assert "<=x" not in help_of(capsys, command)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("shw", "No such command 'shw'. The nearest is 'show'."),
+        ("checkpoint", "No such command 'checkpoint'. The nearest is 'checkpoints'."),
+        ("/data", "No such command '/data'.\n"),
+    ],
+)
+def test_a_misspelt_command_is_answered_with_the_nearest(word, said, capsys):
+    assert main([word, "DIR"]) == ExitCode.USAGE
+    assert said in capsys.readouterr().err

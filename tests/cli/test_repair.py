@@ -242,7 +242,9 @@ def test_leaks_go_once_they_are_old(query, capsys):
 
 def test_an_age_of_less_than_an_hour_is_refused(query, capsys):
     assert main(["repair", str(query.root), "--older-than", "59min"]) == ExitCode.USAGE
-    assert "3600000 milliseconds or more" in capsys.readouterr().err
+    assert "'59min' is too young: 1h or more is needed" in capsys.readouterr().err
+    assert main(["repair", str(query.root), "--older-than", "old"]) == ExitCode.USAGE
+    assert "'old' is not an age: a duration with its unit is needed" in capsys.readouterr().err
 
 
 def test_a_table_shows_each_file(query, capsys):

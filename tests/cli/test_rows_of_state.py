@@ -114,7 +114,9 @@ def test_a_file_has_all_rows_in_the_format_of_its_name(name, form, flights, tmp_
     """The first rows alone are for people, who see on the next line that there are more."""
     monkeypatch.setattr("state_store.cli.formats.LIMIT", 2)
     assert len(ROWS) > 2
-    for number, words in enumerate((("show", flights), ("sql", flights, "from state"), ("diff", flights, "1"))):
+    for number, words in enumerate(
+        (("show", flights), ("sql", flights, "from state"), ("diff", flights, "1"))
+    ):
         named, asked = tmp_path / f"{number}{name}", tmp_path / f"{number}-asked"
         assert run(capsys, *words, "--output", str(named)) == ""
         run(capsys, *words, *form, "--output", str(asked))
@@ -147,6 +149,8 @@ def test_get_prints_the_state_of_a_single_key(flights, capsys):
     assert "C1" in run(capsys, "get", flights, "carrier=C1")
     assert "no key nobody in version" in run(capsys, "get", flights, "nobody", code=ExitCode.NOT_FOUND)
     assert "no key '' in version" in run(capsys, "get", flights, "", code=ExitCode.NOT_FOUND)
+    misspelt = run(capsys, "get", flights, "carier=C1", code=ExitCode.NOT_FOUND)
+    assert misspelt.rstrip().endswith("; the columns of a key are carrier")
 
 
 @pytest.mark.parametrize("command", ["show", "get", "diff", "history"])

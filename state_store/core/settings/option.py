@@ -188,10 +188,19 @@ def at_least(base: OptionType, least: int) -> OptionType:
     def parse(text: str) -> Any:
         value = base.parse(text)
         if value < least:
-            raise ValueError(f"{least}{' ' + base.unit if base.unit else ''} or more is needed")
+            raise ValueError(f"{_written(least, base)} or more is needed")
         return value
 
     return OptionType(base.name, base.unit, parse, least)
+
+
+def _written(value: int, type_: OptionType) -> str:
+    """Return a value as users write it, in the largest unit that has it as a whole number."""
+    units = {BYTES.name: BYTE_UNITS, DURATION.name: DURATION_UNITS_MS}.get(type_.name, {"": 1})
+    fitting = {size: unit for unit, size in reversed(units.items()) if value % size == 0}
+    size = max(fitting)
+    unit = "min" if "min" in units and fitting[size] == "m" else fitting[size]
+    return f"{value // size}{unit}"
 
 
 def one_of(*choices: str) -> OptionType:

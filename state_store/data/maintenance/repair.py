@@ -415,10 +415,13 @@ def repair(
     """
     if not isinstance(older_than, str):
         raise OptionError(f"{shown(older_than)} is not an age: give a text such as '1d'", option="older_than")
+    problem = "not an age"
     try:
+        DURATION.parse(older_than)
+        problem = "too young"
         older_than_ms = int(at_least(DURATION, _MIN_AGE_MS).parse(older_than))
     except ValueError as error:
-        raise OptionError(f"{older_than!r} is not an age: {error}", option="older_than") from error
+        raise OptionError(f"{older_than!r} is {problem}: {error}", option="older_than") from error
     for name, flag in (("apply", apply), ("leaks_only", leaks_only), ("discard", discard)):
         check_flag(name, flag)
     selection = Filter(operator, partition, store)

@@ -63,7 +63,8 @@ def test_texts_become_values(name, text, value):
     ("name", "text", "message"),
     [
         ("memoryBudget", "lots", "512m"),
-        ("memoryBudget", "1m", "16777216 bytes or more"),
+        ("memoryBudget", "1m", "but 16m or more is needed"),
+        ("leaseExpiry", "1s", "but 1min or more is needed"),
         ("memoryBudget", "-1", "size in bytes"),
         ("restoreObjective", "5", "with its unit"),
         ("restoreObjective", "5 fortnights", "with its unit"),
