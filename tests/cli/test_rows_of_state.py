@@ -272,9 +272,10 @@ def test_history_shows_versions_that_did_not_write_a_key(flights, capsys):
 
 
 def test_mistakes_are_named(flights, capsys):
-    assert '--where is wrong: Referenced column "speed" not found' in run(
-        capsys, "show", flights, "--where", "speed > 1", code=ExitCode.USAGE
-    )
+    for words in (("--where", "speed > 1"), ("--order-by", "speed"), ("--order-by", "speed", "--limit", "1")):
+        said = run(capsys, "show", flights, *words, code=ExitCode.USAGE)
+        assert f'{words[0]} is wrong: Referenced column "speed" not found' in said
+        assert f"; there are: {', '.join(ROWS[0])}\n" in said
     assert "no column 'speed'" in run(capsys, "show", flights, "--columns", "speed", code=ExitCode.NOT_FOUND)
     assert "--where is wrong: syntax error" in run(
         capsys, "show", flights, "--where", "flights >", code=ExitCode.USAGE

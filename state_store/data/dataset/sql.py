@@ -68,16 +68,23 @@ _COLUMN_NAMES = re.compile(r'"column_names":(\["(?:[^"\\]|\\.)*"(?:,"(?:[^"\\]|\
 _UNKNOWN_TABLE = re.compile(r'Table with name "?(\d+/.+?@.*?)"? does not exist', re.DOTALL)
 
 
+QUERY = "the query"
+"""The name of a whole query in errors."""
+
+
 class Connection(Closing):
     """An empty database that reads only registered tables. A context manager, for one thread at a time."""
 
-    def __init__(self, memory: str = MEMORY, *, utc: bool = False, option: str = "the query") -> None:
+    def __init__(
+        self, memory: str = MEMORY, *, utc: bool = False, option: str = QUERY, columns: Sequence[str] = ()
+    ) -> None:
         """Open the database.
 
         Args:
             memory: the bound of its memory, such as `512m`.
             utc: read texts as moments in UTC, not in the local zone.
             option: the name of the query in errors, such as `--where`.
+            columns: all columns that there are, for the error of a wrong one; empty: DuckDB names some.
 
         Raises:
             OptionError: if DuckDB is not installed, or `memory` is not a size.
@@ -88,6 +95,7 @@ class Connection(Closing):
         limit = memory_bytes(memory)
         self._memory = memory
         self._option = option
+        self._columns = columns
         self._failures: list[Exception] = []
         self._directory = ScratchDirectory("state-store-sql-")
         self._duckdb = duckdb.connect(
@@ -201,6 +209,9 @@ class Connection(Closing):
             return InternalError(f"DuckDB failed: {text}")
         if isinstance(error, duckdb.IOException):
             return StorageError(f"the directory of temporary files {tempfile.gettempdir()} failed: {text}")
+        fault, candidates, _ = text.partition("; Candidate bindings")
+        if candidates and self._columns:
+            text = f"{fault}; there are: {', '.join(self._columns)}"
         return OptionError(f"{self._option} is wrong: {text}", option=self._option)
 
 
@@ -514,6 +525,7 @@ class Condition:
         self._text = text
         self._option = option
         self._utc = utc
+        self._names = shown_schema(view).names
         self._units = moment_columns(view)
         self._number = "row number"
         self.columns: list[str] = []
@@ -559,7 +571,7 @@ class Condition:
             yield kept
 
     def _connection(self) -> Connection:
-        return Connection(utc=self._utc, option=self._option)
+        return Connection(utc=self._utc, option=self._option, columns=self._names)
 
     def _query(self, columns: str) -> str:
         return f"SELECT {columns} FROM {STATE} WHERE (\n{self._text}\n)"
@@ -607,7 +619,7 @@ def run(
     *,
     memory: str = MEMORY,
     utc: bool = False,
-    option: str = "the query",
+    option: str = QUERY,
 ) -> pyarrow.RecordBatchReader:
     """Return the rows of a SELECT over tables; the database is closed when they are read or collected.
 
@@ -624,7 +636,8 @@ def run(
     """
     import pyarrow
 
-    connection = Connection(memory, utc=utc, option=option)
+    columns = () if option == QUERY else tables[0].table.schema.names
+    connection = Connection(memory, utc=utc, option=option, columns=columns)
     try:
         connection.check_single(query)
         _declare(connection, tables, with_versions=versions is not None)
