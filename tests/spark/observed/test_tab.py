@@ -458,7 +458,7 @@ def test_the_driver_has_every_metric_that_is_declared_for_it(app: Running) -> No
 
 @pytest.mark.tier("more")
 def test_an_agent_that_was_started_again_is_counted(app: Running) -> None:
-    """A commit to a local directory waits for no answer of the agent, so a later one may report the restart."""
+    """A commit to a local directory waits for no answer of the agent: a later one may report the restart."""
     kill_agents(app)
 
     def counts() -> set[int]:
