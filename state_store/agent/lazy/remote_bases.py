@@ -125,14 +125,16 @@ class RemoteBases:
 
     def begin(self, directory: Path, file: SparseFile) -> None:
         """Start to fetch a file of a base that is being made, and has room as a whole."""
-        self._fetch(self._being_made(directory), [file])
+        with self._lock:
+            base = self._being_made(directory)
+        self._fetch(base, [file])
 
     def _being_made(self, directory: Path) -> SparseBase:
-        with self._lock:
-            base = self._bases.get(directory)
-            if base is None:
-                base = self._bases[directory] = SparseBase(directory, {}, self._prefetch(directory))
-            return base
+        """Return a base that gets all its files. The caller locks."""
+        base = self._bases.get(directory)
+        if base is None:
+            base = self._bases[directory] = SparseBase(directory, {}, self._prefetch(directory))
+        return base
 
     def add(self, directory: Path, files: Sequence[SparseFile], *, is_paged: bool) -> Paging:
         """Take a base that was made. Its files are fetched in the background, unless it has pages.
@@ -148,14 +150,13 @@ class RemoteBases:
         self._forget_gone()
         listed = {"is_paged": is_paged, "files": [asdict(file) for file in files]}
         stored = {file.name: file.path for file in files}
-        with local_disk_errors(directory):
+        with self._lock, local_disk_errors(directory):  # nobody reads half a list, or takes the base over
             (directory / LIST_NAME).write_text(json.dumps(listed), "utf-8")
             if is_paged:
-                base = self._cache.paged(self._location, directory, files)
-                with self._lock:
-                    self._bases[directory] = base
+                self._bases[directory] = self._cache.paged(self._location, directory, files)
                 return Paging(PAGE_BYTES, self._cache.at_once_bytes, stored)
             base = self._being_made(directory)
+        with local_disk_errors(directory):
             self._fetch(base, files)
         _complete(base)
         return Paging(0, 0, stored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from agent.lazy.remote_storage import FailingStorage, five_versions, wait_until_
 from agent.lazy.test_failures import wait_for
 from state_store.agent.lazy import file_cache, reader_leases
 from state_store.agent.lazy.reader_leases import Readers
+from state_store.agent.lazy.remote_bases import LIST_NAME
 from state_store.agent.merges.merging import MergeRequest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
@@ -156,6 +158,34 @@ class TestFilesStay:
         (second,) = Path(job.location).glob("lease/*.json")
         assert second != first
         assert leased(job) == set(base["stored"].values())
+
+    @paged_or_hydrated
+    def test_a_look_reads_no_half_list_of_a_base_that_is_being_made(
+        self, tmp_path: Path, options: dict, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = follower(settled(tmp_path), tmp_path / "reader", **options)
+        job.restore_by_blocks(job.version)
+        write, looks, errors = Path.write_text, list[Thread](), list[Exception]()
+
+        def look(directory: Path) -> None:
+            try:
+                job.open_store.bases.is_whole(directory)
+            except Exception as error:
+                errors.append(error)
+
+        def write_slowly(path: Path, text: str, *words: str) -> int:
+            if path.name == LIST_NAME:
+                write(path, text[:10])
+                looks.append(Thread(target=look, args=(path.parent,)))
+                looks[-1].start()
+                looks[-1].join(0.1)  # the look may wait until the list is written
+            return write(path, text, *words)
+
+        monkeypatch.setattr(Path, "write_text", write_slowly)
+        read(job, job.restore_by_blocks(job.version))
+        assert len(looks) == 1
+        looks[0].join()
+        assert errors == []
 
     def test_an_error_that_nobody_expects_keeps_no_other_lease_from_being_renewed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
