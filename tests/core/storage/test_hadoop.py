@@ -15,7 +15,7 @@ from state_store.core.storage import hadoop, local_disk
 from state_store.core.storage.contract import Span
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.local import LocalStorage
-from state_store.errors import LocalDiskError, StorageError
+from state_store.errors import LocalDiskError, StateStoreError, StorageError
 from state_store.testing.storage import StorageConformance
 
 _SCHEME = "other://host"
@@ -76,9 +76,11 @@ class _Calls:
             numbers = span["pieces"]
             directory, _, file = span["path"][len(_SCHEME) :].rpartition("/")
             pieces = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-            copied += LocalStorage(self._root / directory[1:]).download_spans(
-                [Span(file, Path(span["to"]), pieces)]
-            )
+            wanted_span = Span(file, Path(span["to"]), pieces)
+            try:
+                copied += LocalStorage(self._root / directory[1:]).download_spans([wanted_span])
+            except StateStoreError as error:  # the JVM names a file as the request does
+                raise type(error)(error.message, file=span["path"]) from error
         return {"copied": copied}, b""
 
     def _delete(self, at: Path, name: str, body: bytes) -> tuple[dict[str, Any], bytes]:

@@ -189,6 +189,6 @@ def test_the_attempt_that_counts_without_ids_of_spark_stays(tmp_path):
 
 @pytest.mark.parametrize("age", ["59min", "old", 3, None])
 def test_an_invalid_age_is_refused(query, age):
-    with pytest.raises(OptionError, match="is not an age|is too young: 1h or more is needed") as refused:
+    with pytest.raises(OptionError, match=r"is not an age|is too young: 1h or more is needed") as refused:
         state_store.repair(str(query.root), older_than=age)
     assert refused.value.option == "older_than"
