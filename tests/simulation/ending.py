@@ -58,6 +58,9 @@ def calm_down(history: History) -> None:
         assert "base" in made or "skipped" in made, made
     for _ in range(history.retain + 1):  # a clean-up looks at leases when it has files to delete
         _quiet_batch(history)
+    if history.caches_pages:  # Spark would unload the others' providers, which keep the files that they read
+        while len(history.executors) > 1:
+            history.executors.pop().kill()
     history.scheduler.sleep(MAX_LEASE_S + TEMPORARY_EXPIRY_S)
     _quiet_batch(history)
     providers = _last_providers(history)
