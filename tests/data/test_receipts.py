@@ -52,6 +52,19 @@ def test_a_task_that_was_second_takes_what_the_first_has_written(tmp_path):
     assert files(tmp_path) == OF_FIRST
 
 
+def test_the_receipt_names_the_files_that_stay_if_two_tasks_were_told_that_theirs_count(tmp_path, monkeypatch):
+    """Object storage looks a name up before it writes: two copies of a task may both find none."""
+    receipts = stored(tmp_path, FIRST, SECOND)
+    receipts.claim(KEY, FIRST)
+    with monkeypatch.context() as patch:
+        write = LocalStorage.write
+        patch.setattr(LocalStorage, "write", lambda own, path, data: write(own, path, data, overwrite=True))
+        assert receipts.claim(KEY, SECOND) == SECOND
+    receipts.remove_orphans([(KEY, FIRST)])
+    assert files(tmp_path) == OF_FIRST
+    assert receipts.of(KEY) == FIRST, "a job that is started again takes the files that are there"
+
+
 def test_a_task_that_outlives_its_job_leaves_nothing(tmp_path):
     receipts = stored(tmp_path, FIRST, SECOND)
     (tmp_path / MARKER).unlink()

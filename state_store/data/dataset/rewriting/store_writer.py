@@ -145,7 +145,7 @@ class Receipts:
                 remove_files(storage, key, written.paths)
                 raise ended
             try:
-                storage.write(self._path(key), json.dumps(asdict(written)).encode())
+                storage.write(self._path(key), _encoded(written))
                 return written
             except ConflictError:
                 pass  # another task was first, or the answer to our own request was lost
@@ -174,11 +174,18 @@ class Receipts:
     def remove_orphans(
         self, written: Iterable[tuple[StoreKey, WrittenStore]], *, runtime: Runtime = SYSTEM
     ) -> None:
-        """Remove the files that tasks have left beside those of stores that were written."""
+        """Remove the files that tasks have left beside those of stores that were written.
+
+        Storage without exclusive creation may have told two copies of a task that theirs counts. The receipt
+        is that of the later one, and the job may have heard of the other: the receipt says so from here on,
+        since a job that is started again believes it.
+        """
         with closing(open_storage(self._location)) as storage:
 
             def of_store(pair: tuple[StoreKey, WrittenStore]) -> None:
                 key, store = pair
+                if self.of(key) not in (None, store):
+                    storage.write(self._path(key), _encoded(store), overwrite=True)
                 for directory in dict.fromkeys(path.rpartition("/")[0] for path in store.paths):
                     entries = storage.list_files(f"{key.path}/{directory}".rstrip("/"))
                     paths = {f"{directory}/{entry.name}".lstrip("/") for entry in entries}
@@ -187,6 +194,10 @@ class Receipts:
             failures = Failures()
             parallel(LISTED_AT_ONCE, partial(failures.attempt, of_store), written, runtime=runtime)
             failures.check()
+
+
+def _encoded(written: WrittenStore) -> bytes:
+    return json.dumps(asdict(written)).encode()
 
 
 class NoReceipts(Receipts):
