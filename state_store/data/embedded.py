@@ -9,7 +9,8 @@ them after `commit`, and `abort` drops them. Keys and values are bytes; those of
 rows. Every version has an id: as in Spark's checkpoint format 2, or made by the store for checkpoint format 1
 (`has_checkpoint_ids=False`), where a number alone names a version.
 
-If two programs commit the same version, at most one succeeds; the other gets a ConflictError. A store belongs
+If two programs commit the same version, at most one succeeds; the other gets a ConflictError, and its delta a
+mark: a third program may have gone on from it meanwhile. A store belongs
 to one thread at a time. Do not write while a query is running: the query's next commit would be of the same
 version with another id.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +29,14 @@ from state_store.core.checkpoint.lineage import (
     NO_APPLICATION,
     AttemptId,
     Lineages,
+    Listing,
     ObservedAttempts,
     next_ordinal,
+    refuse,
     store_attempt,
+    touch,
 )
-from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
+from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of, version_order
 from state_store.core.checkpoint.stored_documents import META_KEY, Cause, ColumnFamily, DeltaMetadata
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease, read_listing
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
@@ -45,7 +50,7 @@ from state_store.core.storage.local_disk import local_disk_errors
 from state_store.core.storage.open import open_storage
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.rows.decoder import decode
-from state_store.errors import ConflictError, InternalError, MissingError, OptionError
+from state_store.errors import ConflictError, InternalError, MissingError, OptionError, StateStoreError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -202,13 +207,13 @@ class EmbeddedStore(Closing):
         )
         self._has_checkpoint_ids = has_checkpoint_ids
         self._seen: ObservedAttempts = frozenset()
-        self._known: frozenset[DeltaName] = frozenset()
-        self._attempts: set[DeltaName] = set()
+        self._at_parent: ObservedAttempts | None = None
+        self._attempts: set[VersionId] = set()
         self._directory = directory
         self._version = EMPTY
         self._changes = WriteBuffer(EMPTY, {})
         self._database: Database | None = None
-        self._open_at(EMPTY)
+        self._open_at(EMPTY, Listing())
 
     @classmethod
     @local_disk_errors()
@@ -259,9 +264,8 @@ class EmbeddedStore(Closing):
         return self._changes.families
 
     def versions(self) -> list[VersionId]:
-        """Return the versions that can be restored, oldest first."""
-        listing = read_listing(self._context.storage)
-        return Lineages(listing.deltas, listing.snapshots).restorable()
+        """Return the versions that can be restored and whose commit succeeded, oldest first."""
+        return _counted(read_listing(self._context.storage))
 
     @local_disk_errors()
     def load(self, version: VersionId | None = None) -> VersionId:
@@ -272,15 +276,12 @@ class EmbeddedStore(Closing):
             OptionError: the directory is the checkpoint of a query.
         """
         _check_version(version)
+        listing = read_listing(self._context.storage)
         if version is None:
-            listing = read_listing(self._context.storage)
             if not listing.deltas and not listing.snapshots:
                 self._refuse_checkpoint()
-            versions = Lineages(listing.deltas, listing.snapshots).restorable()
-            newest = max(versions, key=lambda version: version.number, default=EMPTY)
-            resolved = listing.attempts.resolve(newest.number)
-            version = resolved if resolved in versions else newest
-        self._open_at(version)
+            version = newest_of(listing)
+        self._open_at(version, listing)
         return self._version
 
     # ---- rows --------------------------------------------------------------------------------------------
@@ -379,22 +380,15 @@ class EmbeddedStore(Closing):
             path = scratch / "delta.sst"
             _, crc = write_delta(path, self._changes.in_order(), metadata)
             name = DeltaName(version.number, version.checkpoint_id, parent, crc)
-            if self._has_checkpoint_ids:
-                self._attempts.add(name)  # a failed upload may have happened nevertheless
-                self._context.storage.upload(path, name.path)
-                self._refuse_second(name)
-            else:
-                self._seen = store_attempt(
-                    self._context.storage,
-                    name,
-                    self._seen,
-                    lambda: self._context.storage.upload(path, name.path),
-                )
+            seen = self._stored(path, name)
             self._open.ingest([path])
-        if merge.sorted_runs(self._open.files()) > merge.MAX_RUNS:
-            self._open.compact_runs()  # each delta is an open file that every look-up reads
         self._version, self._committed, self._last_family = version, families, metadata.last_family
+        self._seen, self._at_parent = seen, None
+        self._attempts.clear()
         self.abort()
+        if merge.sorted_runs(self._open.files()) > merge.MAX_RUNS:
+            with suppress(StateStoreError):  # the commit has been made, and the next one tries again
+                self._open.compact_runs()  # each delta is an open file that every look-up reads
         return version
 
     def abort(self) -> None:
@@ -434,32 +428,37 @@ class EmbeddedStore(Closing):
                 option="location",
             )
 
-    def _refuse_second(self, own: DeltaName) -> None:
-        """Raise ConflictError, and take the delta back, if another program has committed since the load.
+    def _stored(self, local: Path, name: DeltaName) -> ObservedAttempts:
+        """Store the delta of a commit; return the attempts above its version.
 
-        A writer that sees the other's delta gives way. Each writer lists deltas after its upload, so at least
-        one of two sees the other.
+        A delta that does not count stays, with a mark: another program may have gone on from it already.
+
+        Raises:
+            ConflictError: another program has committed since the load.
         """
-        listing = read_listing(self._context.storage)
-        others = [
-            delta
-            for delta in listing.deltas
-            if delta.version >= own.version and delta not in self._attempts and delta not in self._known
-        ]
-        if others:
-            self._context.storage.delete(own.path)
-            raise ConflictError(
-                f"version {own.version} of '{self._context.storage.location}' was committed by another "
-                f"program meanwhile, as '{others[0].path}'",
-                file=others[0].path,
-            )
-        self._known = frozenset(listing.deltas)
+        storage = self._context.storage
+        for before in self._attempts:  # a commit that failed may have been stored nevertheless
+            refuse(storage, before, "its program has made the commit again")
+        for rival in sorted((self._at_parent or frozenset()) - {self._version}, key=version_order):
+            refuse(storage, rival, f"a program goes on from '{self._version}'")
 
-    def _open_at(self, version: VersionId) -> None:
-        self._attempts.clear()
-        self._known = frozenset(read_listing(self._context.storage).deltas)
-        result = restore(self._context, version)
-        base = result.base
+        def upload() -> None:
+            self._attempts.add(name.version_id)
+            touch(local)
+            storage.upload(local, name.path)
+
+        try:
+            return store_attempt(storage, name, self._seen | self._attempts, upload, self._at_parent)
+        except ConflictError as error:
+            raise ConflictError(
+                f"version {name.version} of '{storage.location}' was committed by another program meanwhile: "
+                f"{error.message}",
+                file=error.file,
+            ) from error
+
+    def _open_at(self, version: VersionId, listing: Listing) -> None:
+        """Open a version; what came after the listing is not known to a commit, which will find it."""
+        base = restore(self._context, version).base
         if self._database is not None:
             self._database.close()
             shutil.rmtree(self._database.directory, ignore_errors=True)
@@ -468,13 +467,15 @@ class EmbeddedStore(Closing):
         record = self._database.metadata()
         newest = None if record is None else DeltaMetadata.from_json(record, file=str(base.directory))
         self._last_family = None if newest is None else newest.last_family
-        self._version, self._seen = base.version, result.seen
+        self._version, self._seen = base.version, listing.attempts.after(base.version.number)
+        self._attempts.clear()
+        self._at_parent = listing.attempts.at(base.version.number) if self._has_checkpoint_ids else None
         self.abort()
 
     def _new_id(self) -> str:
         if self._has_checkpoint_ids:
             return self._context.runtime.uuid()
-        ordinal = next_ordinal(self._seen, self._version.number + 1)
+        ordinal = next_ordinal(self._seen | self._attempts, self._version.number + 1)
         return str(AttemptId(ordinal, NO_APPLICATION, 0, self._context.runtime.unique(4)))
 
     @property
@@ -482,6 +483,36 @@ class EmbeddedStore(Closing):
         if self._database is None:
             raise InternalError("the store is closed")
         return self._database
+
+
+def newest_of(listing: Listing) -> VersionId:
+    """Return the newest version that can be restored and whose commit was not refused; 0 without one."""
+    versions = _counted(listing)
+    newest = max((version.number for version in versions), default=0)
+    resolved = listing.attempts.resolve(newest)
+    candidates = [version for version in versions if version.number == newest] or [EMPTY]
+    return resolved if resolved in candidates else listing.attempts.likeliest(candidates)
+
+
+def _counted(listing: Listing) -> list[VersionId]:
+    """Return the versions that can be restored, oldest first, without those whose commit was refused.
+
+    Nor does a version count that builds on a refused one in whose place another counts: its program has not
+    looked yet, or has died before.
+    """
+    refused = {mark.version_id for mark in listing.refused}
+    lineages = Lineages(listing.deltas, listing.snapshots)
+    counted: list[VersionId] = []
+    replaced: set[VersionId] = set()
+    for version in lineages.restorable():
+        delta = lineages.delta(version)
+        parent = None if delta is None else delta.builds_on
+        is_replaced = parent in refused and any(other.number == parent.number for other in counted)
+        if parent in replaced or is_replaced:
+            replaced.add(version)
+        elif version not in refused:
+            counted.append(version)
+    return counted
 
 
 def _checked_bytes(value: bytes, name: str) -> bytes:

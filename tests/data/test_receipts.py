@@ -52,7 +52,9 @@ def test_a_task_that_was_second_takes_what_the_first_has_written(tmp_path):
     assert files(tmp_path) == OF_FIRST
 
 
-def test_the_receipt_names_the_files_that_stay_if_two_tasks_were_told_that_theirs_count(tmp_path, monkeypatch):
+def test_the_receipt_names_the_files_that_stay_if_two_tasks_were_told_that_theirs_count(
+    tmp_path, monkeypatch
+):
     """Object storage looks a name up before it writes: two copies of a task may both find none."""
     receipts = stored(tmp_path, FIRST, SECOND)
     receipts.claim(KEY, FIRST)

@@ -25,7 +25,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -197,6 +197,15 @@ class Attempts:
             )
         return next(iter(best))
 
+    def likeliest(self, candidates: Collection[VersionId]) -> VersionId:
+        """Return the attempt that counts, of several with one number that were not refused and have any ids.
+
+        It is the one that a later version builds on, else the one that was written first, as in `resolve`.
+        """
+        number = next(iter(candidates)).number
+        best = set(candidates) & self._continued(number) or set(candidates)
+        return min(self._first_written(best) or best, key=version_order)
+
     def paths_with_spark_ids(self, number: int) -> list[str]:
         """Return the files of the attempts at a version whose ids are Spark's (checkpoint format 2)."""
         return sorted(self._path(version) for version in self._at(number) if _ordinal(version) is None)
@@ -223,17 +232,31 @@ class Attempts:
                 return f"a task that Spark launched later has committed it already, as '{theirs}'"
         return None
 
-    def why_refused(self, delta: DeltaName, seen: ObservedAttempts) -> str | None:
+    def at(self, number: int) -> ObservedAttempts:
+        """Return the attempts at a version that were not refused."""
+        return frozenset(self._at(number) - self._refused)
+
+    def why_refused(
+        self, delta: DeltaName, seen: ObservedAttempts, at_parent: ObservedAttempts | None = None
+    ) -> str | None:
         """Return why a stored attempt does not count, or None if it counts.
+
+        A later version that builds on the attempt has taken it for the version, and is no objection.
 
         Args:
             delta: the delta of the attempt, which is in storage by now.
             seen: attempts above the version that it builds on that were in storage when it began.
+            at_parent: the attempts at the version that it builds on that were in storage when that was read,
+                perhaps before its writer had looked; None: which of them counts is known.
         """
         own = delta.version_id
         mine = _ordinal(own)
         if own in self._refused:
             return "it was given up"
+        built_on = self._built_on(own)
+        seen = seen | built_on
+        if mine is None and built_on:  # it was alone, or the first, when its reader looked
+            seen |= self._at(own.number)
         for other in sorted(self._deltas, key=lambda delta: delta.name):
             at = other.version_id
             if at == own or at in seen:
@@ -243,7 +266,22 @@ class Attempts:
             theirs = _ordinal(at)
             if at.number == own.number and (theirs is None or mine is None or theirs >= mine):
                 return f"another attempt committed it meanwhile ('{other.path}')"
+        parent = delta.builds_on
+        if parent is not None and at_parent is not None and self.at(parent.number) - at_parent - {parent}:
+            return f"version {parent.number}, which it builds on, was committed by another program as well"
         return self._why_parent_refused(delta)
+
+    def without_built_on(self, version: VersionId) -> ObservedAttempts:
+        """Return the attempts above a version that do not build on it."""
+        return self.after(version.number) - self._built_on(version)
+
+    def _built_on(self, version: VersionId) -> set[VersionId]:
+        """Return the attempts that build on a version, on others that do, and so on."""
+        lineage = {version}
+        for delta in sorted(self._deltas, key=lambda delta: delta.version):
+            if delta.builds_on in lineage:
+                lineage.add(delta.version_id)
+        return lineage - {version}
 
     def _why_parent_refused(self, delta: DeltaName) -> str | None:
         """Return why the version before does not count any more: it may have been committed anew."""
@@ -299,7 +337,11 @@ def list_attempts(storage: Storage, first: int) -> Attempts:
 
 
 def store_attempt(
-    storage: Storage, delta: DeltaName, seen: ObservedAttempts, store: Callable[[], object]
+    storage: Storage,
+    delta: DeltaName,
+    seen: ObservedAttempts,
+    store: Callable[[], object],
+    at_parent: ObservedAttempts | None = None,
 ) -> ObservedAttempts:
     """Store an attempt, and find out whether it counts.
 
@@ -308,9 +350,10 @@ def store_attempt(
         delta: The attempt.
         seen: The attempts above the version that it builds on, when it began.
         store: Writes the delta.
+        at_parent: As for `Attempts.why_refused`.
 
     Returns:
-        The attempts above its version now.
+        The attempts above its version now, without those that build on it: they compete with the next one.
 
     Raises:
         ConflictError: The attempt does not count, because another one was at work. It is marked as refused.
@@ -321,11 +364,11 @@ def store_attempt(
         raise _refused(storage, delta, overtaken)
     store()
     attempts = list_attempts(storage, delta.version - 1)
-    objection = attempts.why_refused(delta, seen)
+    objection = attempts.why_refused(delta, seen, at_parent)
     if objection is not None:
         refuse(storage, delta.version_id, objection)
         raise _refused(storage, delta, objection)
-    return attempts.after(delta.version)
+    return attempts.without_built_on(delta.version_id)
 
 
 def refuse(storage: Storage, attempt: VersionId, why: str) -> None:

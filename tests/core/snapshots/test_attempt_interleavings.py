@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from deletion import made_up
@@ -32,6 +33,7 @@ from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.deletion.lease import read_listing
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.storage.contract import Storage
+from state_store.data.embedded import newest_of
 from state_store.errors import ConflictError, StorageError, UnknownOutcomeError
 
 NOTHING = VersionId(0, None)
@@ -314,8 +316,60 @@ def after(steps: int) -> Callable[[tuple[object, ...]], bool]:
     return lambda operation: next(taken) >= steps
 
 
+def program(name: str, commits: int = 1) -> Program:
+    """Return a program that opens the newest version, as `EmbeddedStore` does, and commits some more."""
+
+    def commit(storage: Storage, clock: Callable[[], float]) -> None:
+        listing = read_listing(storage)
+        base = newest_of(listing)
+        seen, at_parent = listing.attempts.after(base.number), listing.attempts.at(base.number)
+        for number in range(base.number + 1, base.number + 1 + commits):
+            delta = DeltaName(number, f"{name}{number}", parent_of(base), 0)
+            for rival in sorted(at_parent - {base}):
+                refuse(storage, rival, "")
+            with contextlib.suppress(ConflictError):
+                seen = store_attempt(
+                    storage, delta, seen, partial(storage.write, delta.path, b""), at_parent or None
+                )
+                storage.write(f"accepted/{number}-{delta.checkpoint_id}", b"")
+                base, at_parent = delta.version_id, frozenset()
+                continue
+            return
+
+    return commit
+
+
+def check_programs(state: State) -> None:
+    """The newest version has all commits that succeeded."""
+    files, listing = found(state)
+    lineages = Lineages(listing.deltas, listing.snapshots)
+    history = {version.checkpoint_id for version in lineages.history(newest_of(listing))}
+    accepted = {path.partition("-")[2] for path in files if path.startswith("accepted/")}
+    assert accepted <= history, f"of {accepted} only {history} are read"
+
+
+OF_PROGRAMS = {
+    "two": [program("A"), program("B")],
+    "two that go on": [program("A", 2), program("B", 2)],
+    "three": [program("A"), program("B"), program("C")],
+    "three of which one goes on": [program("A", 2), program("B"), program("C")],
+}
+
+
+@pytest.mark.parametrize("name", ["two", "two that go on"])
+def test_every_interleaving_of_programs_is_right(name: str) -> None:
+    found = explore(OF_PROGRAMS[name], {}, check_programs, times_tell_order=True, faults=1)
+    assert any(path.startswith("accepted/2") for end in found.ends for path, _ in end.files)
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("name", ["three", "three of which one goes on"])
+def test_every_interleaving_of_three_programs_is_right(name: str) -> None:
+    explore(OF_PROGRAMS[name], {}, check_programs, times_tell_order=True, faults=1)
+
+
 BREAKS = {
-    "it does not look": (attempt_module.Attempts, "why_refused", lambda self, delta, seen: None),
+    "it does not look": (attempt_module.Attempts, "why_refused", lambda *_: None),
     "ordinals do not count": (lineage, "next_ordinal", lambda seen, version: 0),
     "nothing is marked": (attempt_module, "refuse", lambda storage, attempt, why: None),
     "the version before does not count": (
@@ -335,3 +389,25 @@ def test_the_exploration_finds_what_is_wrong(name: str, monkeypatch: pytest.Monk
         monkeypatch.setitem(globals(), attribute, broken)
     with pytest.raises((AssertionError, ConflictError)):
         explore(PROGRAMS["two tasks, and the next batch"], {}, check, times_tell_order=True)
+
+
+def _deleting(storage: Storage, attempt: VersionId, why: str) -> None:
+    for delta in read_listing(storage).deltas:
+        if delta.version_id == attempt:
+            storage.delete(delta.path)
+
+
+BREAKS_OF_PROGRAMS = {
+    "it does not look": (attempt_module.Attempts, "why_refused", lambda *_: None),
+    "what is refused is deleted": (attempt_module, "refuse", _deleting),
+    "times do not count": (attempt_module.Attempts, "_first_written", lambda self, found: found),
+    "the version before does not count": (attempt_module.Attempts, "at", lambda self, number: frozenset()),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS_OF_PROGRAMS)
+def test_the_exploration_of_programs_finds_what_is_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, attribute, broken = BREAKS_OF_PROGRAMS[name]
+    monkeypatch.setattr(place, attribute, broken)
+    with pytest.raises(AssertionError):
+        explore(OF_PROGRAMS["three"], {}, check_programs, times_tell_order=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent.harness import InProcess, Job, contents
@@ -17,8 +20,10 @@ from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMeta
 from state_store.core.engine.database import write_delta
 from state_store.core.snapshots.merge import MAX_RUNS
 from state_store.core.storage import open_storage
+from state_store.core.storage.local import LocalStorage
+from state_store.data import embedded
 from state_store.data.embedded import EmbeddedStore
-from state_store.errors import ConflictError, LocalDiskError, MissingError, OptionError
+from state_store.errors import ConflictError, LocalDiskError, MissingError, OptionError, StorageError
 
 KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))
 FAMILIES = st.sampled_from(["default", "index"])
@@ -291,7 +296,7 @@ def test_the_second_writer_of_a_version_gets_an_error(tmp_path: Path) -> None:
         first.commit()
         with pytest.raises(ConflictError, match="committed by another program meanwhile"):
             second.commit()
-        assert len(list((tmp_path / "state/delta").iterdir())) == 1
+        assert len(second.versions()) == 1
         assert second.get(b"a") == b"2"
         second.load()
         assert second.get(b"a") == b"1"
@@ -302,6 +307,183 @@ def test_the_second_writer_of_a_version_gets_an_error(tmp_path: Path) -> None:
             first.commit()
     with EmbeddedStore.open(directory) as store:
         assert dict(store.scan()) == {b"a": b"3"}
+
+
+class Pausing(LocalStorage):
+    """Storage in which others work after a delta was stored, before its writer looks."""
+
+    def __init__(self, directory: str, others: Callable[[], object]) -> None:
+        super().__init__(directory)
+        self._others: Callable[[], object] | None = others
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        super().upload(local, path, overwrite=overwrite)
+        others, self._others = self._others, None
+        if others is not None:
+            others()
+
+
+def opened(directory: str, *, has_ids: bool) -> EmbeddedStore:
+    return EmbeddedStore.open(directory, has_checkpoint_ids=has_ids)
+
+
+def paused(directory: str, scratch: Path, others: Callable[[], object], *, has_ids: bool) -> EmbeddedStore:
+    """Return a store at the newest version; others work in the midst of its first commit."""
+    scratch.mkdir()
+    store = EmbeddedStore(Pausing(directory, others), scratch, has_checkpoint_ids=has_ids)
+    store.load()
+    return store
+
+
+def commit_of(store: EmbeddedStore, key: bytes) -> VersionId:
+    store.put(key, b"1")
+    return store.commit()
+
+
+def rows_of(directory: str, *, has_ids: bool) -> set[bytes]:
+    with opened(directory, has_ids=has_ids) as store:
+        return {key for key, _ in store.scan()}
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_version_that_another_program_has_gone_on_from_counts(tmp_path: Path, has_ids: bool) -> None:
+    directory = str(tmp_path / "state")
+
+    def go_on() -> None:
+        with opened(directory, has_ids=has_ids) as other:
+            commit_of(other, b"b")
+            commit_of(other, b"c")
+
+    with paused(directory, tmp_path / "scratch", go_on, has_ids=has_ids) as store:
+        assert commit_of(store, b"a").number == 1
+        with pytest.raises(ConflictError):
+            commit_of(store, b"d")
+    assert rows_of(directory, has_ids=has_ids) == {b"a", b"b", b"c"}
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_commit_on_a_version_that_is_given_up_stays_or_is_refused(tmp_path: Path, has_ids: bool) -> None:
+    """A program goes on from a version, and another commits that version as well."""
+    directory = str(tmp_path / "state")
+    rival = opened(directory, has_ids=has_ids)
+    counted: list[bytes] = []
+
+    def attempt(store: EmbeddedStore, key: bytes) -> None:
+        with suppress(ConflictError):
+            commit_of(store, key)
+            counted.append(key)
+
+    def others() -> None:
+        with opened(directory, has_ids=has_ids) as third:
+            assert third.version.number == 1
+            attempt(rival, b"b")
+            attempt(third, b"c")
+
+    with rival, paused(directory, tmp_path / "scratch", others, has_ids=has_ids) as store:
+        attempt(store, b"a")
+    with opened(directory, has_ids=has_ids) as again:
+        rows = {key for key, _ in again.scan()}
+        assert rows >= set(counted)
+        assert commit_of(again, b"d").number == again.version.number
+    assert rows_of(directory, has_ids=has_ids) == rows | {b"d"}
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_commit_stays_that_began_before_its_version_was_given_up(tmp_path: Path, has_ids: bool) -> None:
+    directory = str(tmp_path / "state")
+    rival = opened(directory, has_ids=has_ids)
+
+    def others() -> None:
+        with opened(directory, has_ids=has_ids) as third:
+            commit_of(third, b"c")
+        with pytest.raises(ConflictError):
+            commit_of(rival, b"b")
+
+    with rival, paused(directory, tmp_path / "scratch", others, has_ids=has_ids) as store:  # noqa: SIM117
+        with suppress(ConflictError):
+            commit_of(store, b"a")
+    assert rows_of(directory, has_ids=has_ids) == {b"a", b"c"}
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_nothing_is_read_of_a_commit_that_gave_way(tmp_path: Path, has_ids: bool) -> None:
+    directory = str(tmp_path / "state")
+    rival = opened(directory, has_ids=has_ids)
+    counted = set()
+
+    def others() -> None:
+        with pytest.raises(ConflictError):
+            commit_of(rival, b"b")
+
+    with rival, paused(directory, tmp_path / "scratch", others, has_ids=has_ids) as store:
+        with suppress(ConflictError):
+            commit_of(store, b"a")
+            counted.add(b"a")
+        rival.load()
+        assert {key for key, _ in rival.scan()} == counted
+        assert len(rival.versions()) == len(counted) == rival.version.number
+        commit_of(rival, b"d")
+    assert rows_of(directory, has_ids=has_ids) == counted | {b"d"}
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_commit_while_a_store_is_loaded_is_not_passed_over(tmp_path, monkeypatch, has_ids: bool) -> None:
+    directory = str(tmp_path / "state")
+    with opened(directory, has_ids=has_ids) as store, opened(directory, has_ids=has_ids) as other:
+        with monkeypatch.context() as patch:
+
+            def late(*arguments: Any) -> Any:
+                patch.undo()
+                commit_of(other, b"a")
+                return embedded.restore(*arguments)
+
+            patch.setattr(embedded, "restore", late)
+            store.load()
+        assert store.version.number == 0
+        with pytest.raises(ConflictError):
+            commit_of(store, b"b")
+    assert rows_of(directory, has_ids=has_ids) == {b"a"}
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_commit_may_be_repeated_whose_answer_was_lost(tmp_path: Path, has_ids: bool) -> None:
+    directory = str(tmp_path / "state")
+
+    def lose() -> None:
+        raise StorageError("the answer was lost")
+
+    with paused(directory, tmp_path / "scratch", lose, has_ids=has_ids) as store:
+        with pytest.raises(StorageError):
+            commit_of(store, b"a")
+        assert commit_of(store, b"b").number == 1
+        assert commit_of(store, b"c").number == 2
+    assert rows_of(directory, has_ids=has_ids) == {b"a", b"b", b"c"}
+
+
+@pytest.mark.parametrize("method", ["ingest", "compact_runs"])
+def test_a_commit_whose_rows_do_not_fit_on_the_disk_is_made_once(tmp_path, monkeypatch, method: str) -> None:
+    """The disk is full when the delta is stored already."""
+    directory = str(tmp_path / "state")
+
+    def full(*_: object) -> None:
+        raise LocalDiskError("the disk is full", file=directory)
+
+    monkeypatch.setattr(embedded.merge, "MAX_RUNS", 0)
+    with opened(directory, has_ids=True) as store:
+        commit_of(store, b"a")
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded.Database, method, full)
+            with suppress(LocalDiskError):
+                commit_of(store, b"b")
+        before = store.version.number
+        store.abort()
+        assert {key for key, _ in store.scan()} == ({b"a", b"b"} if before == 2 else {b"a"})
+        assert store.families["default"].keys == before
+        commit_of(store, b"b")
+        commit_of(store, b"c")
+        assert store.families["default"].keys == 3 == len(list(store.scan()))
+        assert len(store.versions()) == store.version.number
+    assert rows_of(directory, has_ids=True) == {b"a", b"b", b"c"}
 
 
 def test_the_checkpoint_of_a_query_is_no_store(tmp_path: Path) -> None:
