@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from waiting import awaited
+
 ENDED_S = 600.0
 """Seconds in which a process has to end. Far more than any takes: nothing is judged by it."""
 
@@ -45,6 +47,28 @@ def end(process: subprocess.Popen[Any]) -> None:
         if pipe is not None:
             with suppress(BrokenPipeError):
                 pipe.close()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process for the time of the body, which begins when none of its threads runs any more.
+
+    The signal comes to one thread, and until that is given the processor the others go on, and answer.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        awaited(lambda: _thread_states(pid) <= {"T"}, f"process {pid} stands still")
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _thread_states(pid: int) -> set[str]:
+    states = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return states
 
 
 def line_of(pipe: IO[str], words: str) -> str:

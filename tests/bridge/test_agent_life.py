@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from driver import DriverError, Jvm, alive, gone
+from owned_processes import stopped
 from waiting import paths_below
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
@@ -61,12 +62,9 @@ def test_a_commit_on_a_local_disk_does_not_wait_for_the_agent(jvm: Jvm, tmp_path
     jvm.provider("p", tmp_path / "state", callTimeout="200s")  # more than a batch takes on a busy machine
     version, id = jvm.batch("p", 0, a="1")
     agent = jvm.agent() or 0
-    os.kill(agent, signal.SIGSTOP)
-    try:
+    with stopped(agent):
         version, id = jvm.batch("p", version, id, b="2")
         assert list((tmp_path / "state/0/0/delta").glob(f"{2:020d}_{id}_*.sst"))
-    finally:
-        os.kill(agent, signal.SIGCONT)
     jvm("begin", provider="p", store="s", version=version, id=id)
     jvm("put", store="s", rows={"c": "3"})
     version, id = (committed := jvm("commit", store="s"))["version"], committed["id"]
@@ -219,14 +217,11 @@ def test_a_provider_closes_while_its_agent_does_not_answer(jvm: Jvm, tmp_path: P
     jvm.batch("p", 0, a="1")
     agent = jvm.agent() or 0
     jvm.provider("q", tmp_path / "q", callTimeout="20s")
-    os.kill(agent, signal.SIGSTOP)
-    try:
+    with stopped(agent):
         jvm("begin", provider="q", store="s", version=0, thread="task")
         asked = {"thread": "task", "method": "AgentConnection.receive"}
         assert gone(lambda: not jvm("is_in", **asked)), "the store is being opened"
         jvm("close", provider="q")
-    finally:
-        os.kill(agent, signal.SIGCONT)
     assert jvm("await", thread="task") is True
     assert jvm.agent() == agent, "the close has not waited until the agent was replaced"
     jvm("put", store="s", rows={"a": "1"})
