@@ -160,6 +160,7 @@ class Looker:
         self._began_ms: int | None = None
         self._titles: dict[int, str] = {}
         self._last: Look | None = None
+        self._commit_ms: int | None = None
         self._skipped = 0
         self._looks = 0
 
@@ -175,11 +176,14 @@ class Looker:
         """
         began_ms, began_s = self._runtime.wall_ms(), self._runtime.monotonic_s()
         query = self._opened()
-        batch = query.logs.newest_committed()
+        commits_ms = query.logs.commits_ms()
+        batch = max(commits_ms, default=None)
         last = self._last
-        if last is not None and last.batch is not None and (batch is None or batch < last.batch):
-            self._query = None  # another query has taken its place, or the directory is gone
+        if last is not None and last.batch is not None and commits_ms.get(last.batch) != self._commit_ms:
+            # Another query has taken its place, or the directory is gone, or Spark has removed the entry.
+            self._query = None
             query = self._opened()
+            last = self._last
         if (
             last is not None
             and not fully
@@ -228,6 +232,7 @@ class Looker:
             self._began_ms,
         )
         self._last = look
+        self._commit_ms = None if batch is None else commits_ms[batch]
         return look
 
     def _verified(self) -> Verified:
@@ -267,6 +272,8 @@ class Looker:
             self._id = str(json.loads(query.read("metadata"))["id"])
         except (StateStoreError, ValueError, KeyError, TypeError):
             self._id = None
+        if self._last is not None and are_apart(self._last.id, self._id):
+            self._last, self._looks = None, 0  # what another query had says nothing of this one
         described = [*query.list_files("state/0/_metadata"), *query.list_files("state/0/_metadata/v2")]
         self._began_ms = min((entry.modified_ms for entry in described), default=None)
         if self._pinned and query.committed_batch() is not None:  # before, partitions may not be known
@@ -305,6 +312,11 @@ class Looker:
             return store, figures, history
         except StateStoreError as error:
             return store, broken_store(store, operator_name, Failure(**error.to_json())), []
+
+
+def are_apart(before: str | None, now: str | None) -> bool:
+    """Return True if ids of queries, as far as they could be read, are those of two."""
+    return None not in (before, now) and before != now
 
 
 def failure_of(error: Exception) -> Failure:
@@ -636,7 +648,9 @@ class Watched:
             before = self._state
         try:
             look = self._looker.look(fully=fully)
-            state = State(look, None, before.errors, _remembered(before.history, look.history))
+            is_another = before.look is not None and are_apart(before.look.id, look.id)
+            history = () if is_another else before.history
+            state = State(look, None, before.errors, _remembered(history, look.history))
         except Exception as error:  # without its thread, the last look would be shown for ever
             failure = failure_of(error)
             if failure.kind == "internal":

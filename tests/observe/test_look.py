@@ -272,6 +272,36 @@ def test_a_query_that_takes_the_place_of_another_is_looked_at_anew(
     assert after.id == "another"
 
 
+@pytest.mark.parametrize("batches", [12, 13])
+def test_another_query_with_as_many_batches_is_looked_at_anew(
+    query: QueryDirectory, tmp_path: Path, batches: int
+) -> None:
+    watched = Watched("query", query.location, every_s=30)
+    watched.look_now()
+    shutil.rmtree(query.root)
+    other = QueryDirectory(query.root, tmp_path / "other", partitions=1)
+    other.storage.write("metadata", b'{"id":"another"}', overwrite=True)
+    for number in range(batches):
+        other.commit(rows(number, 1))
+        commit = query.root / f"commits/{number}"
+        os.utime(commit, (1_700_000_000 + number, 1_700_000_000 + number))
+    watched.look_now()
+    state = watched.state()
+    assert state.look is not None
+    assert (state.look.batch, state.look.id, len(state.look.stores)) == (batches - 1, "another", 1)
+    assert state.history == state.look.history
+
+
+def test_another_query_has_no_history_of_the_one_before(query: QueryDirectory, tmp_path: Path) -> None:
+    watched = Watched("query", query.location, every_s=30)
+    watched.look_now()
+    shutil.rmtree(query.root)
+    other = QueryDirectory(query.root, tmp_path / "other")
+    other.storage.write("metadata", b'{"id":"another"}', overwrite=True)
+    watched.look_now()
+    assert watched.state().look is not None and watched.state().history == ()
+
+
 def test_a_batch_took_what_spark_s_logs_say(query: QueryDirectory) -> None:
     for number, log in ((3, "offsets"), (10, "commits")):
         path = query.root / log / "11"

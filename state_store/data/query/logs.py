@@ -110,8 +110,12 @@ class BatchLogs:
 
         Raises DamagedError if the commit log is lost: a second batch begins when the first is committed.
         """
-        newest = self._newest("commits")
-        started = self._newest("offsets") if newest is None else None
+        return max(self.commits_ms(), default=None)
+
+    def commits_ms(self) -> dict[int, int]:
+        """Return what `commit_times_ms` does. Raises DamagedError as `newest_committed`."""
+        times = self.commit_times_ms()
+        started = None if times else self._newest("offsets")
         if started:
             raise DamagedError(
                 f"'{self._storage.location}/commits' has no entry, although batch {started} has begun: "
@@ -119,7 +123,7 @@ class BatchLogs:
                 "count. Put it back from a copy of the checkpoint",
                 file="commits",
             )
-        return newest
+        return times
 
     def commit_times_ms(self) -> dict[int, int]:
         """Return the times of the files of Spark's commit log by their batches, in ms since 1970 UTC.
