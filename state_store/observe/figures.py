@@ -228,7 +228,22 @@ def _by_age(version: int, sizes: list[tuple[int, int]]) -> list[AgeBytes]:
     return [AgeBytes(name, totals[name]) for name in (*(name for _, name in AGES), OLDEST) if name in totals]
 
 
-def store_files(store: FoundStore, *, version: int | None = None, limit: int) -> StoreFiles:
+def version_of(store: FoundStore, number: int, newest: VersionId | None) -> VersionId | None:
+    """Return the version that can be restored and has a number; None without one.
+
+    Other attempts at it, which Spark did not commit, may be there, too.
+
+    Args:
+        store: the store.
+        number: the number.
+        newest: the version that Spark committed last, if it is known.
+    """
+    same = [version for version in store.registry.checkpoints() if version.number == number]
+    line = () if newest is None else store.contents.lineages.history(newest)
+    return next((version for version in line if version in same), same[0] if len(same) == 1 else None)
+
+
+def store_files(store: FoundStore, *, version: VersionId | None = None, limit: int) -> StoreFiles:
     """Return the files of a store and the versions that need each.
 
     Args:
@@ -241,6 +256,7 @@ def store_files(store: FoundStore, *, version: int | None = None, limit: int) ->
     for held in restorable:
         for needed in store.registry.files(held):
             holders.setdefault(needed.path, []).append(held.number)
+    chosen = None if version is None else {needed.path for needed in store.registry.files(version)}
     listing = store.contents.listing
     sizes = listing.sst_bytes()
     archives = {name.path: name.version for name in listing.snapshots}
@@ -248,7 +264,7 @@ def store_files(store: FoundStore, *, version: int | None = None, limit: int) ->
     files = []
     for path, size in sizes.items():
         numbers = holders.get(path, [])
-        if version is not None and version not in numbers:
+        if chosen is not None and path not in chosen:
             continue
         origin = archives[path] if path in archives else origin_of(path)
         kind = "snapshot" if path in archives else path.partition("/")[0]
@@ -266,7 +282,7 @@ def store_files(store: FoundStore, *, version: int | None = None, limit: int) ->
         operator=store.key.operator,
         partition=store.key.partition,
         store=store.key.name,
-        version=version,
+        version=None if version is None else version.number,
         versions=sorted({held.number for held in restorable}),
         snapshots=kinds,
         files=files[-limit:],

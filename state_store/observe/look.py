@@ -655,6 +655,11 @@ class Watched:
             failure = failure_of(error)
             if failure.kind == "internal":
                 _log.error("a look at %s failed", self.location, exc_info=error)
+            elif failure != before.error:
+                said = json.dumps(
+                    failure.message, ensure_ascii=False
+                )  # without characters that act on terminals
+                _log.warning("query '%s' cannot be read: %s", self.name, said)
             state = replace(before, error=failure, errors=before.errors + 1)
         with self._changed:
             self._state = state

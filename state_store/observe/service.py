@@ -15,6 +15,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from state_store import __version__
+from state_store.core.checkpoint.names import VersionId
 from state_store.core.settings.option import PREFIX, Option
 from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
@@ -22,7 +23,7 @@ from state_store.data.query import StoreKey
 from state_store.errors import KINDS, BusyError, FormatError, MissingError, OptionError
 from state_store.observe import metrics, rest_answers
 from state_store.observe.documents import API, MAX_FILES
-from state_store.observe.figures import store_files
+from state_store.observe.figures import store_files, version_of
 from state_store.observe.look import Look, State, Watched
 from state_store.observe.operations import Operations
 from state_store.observe.verdict import LEVELS, grouped
@@ -211,8 +212,9 @@ class Answers:
         store = look.found.get(key)
         if store is None:
             raise MissingError(f"query '{name}' has no store {key} that can be read")
-        files = store_files(store, version=version, limit=MAX_FILES)
-        if version is not None and version not in files.versions:
+        held = None if version is None else version_of(store, version, _newest_by_store(look).get(key))
+        files = store_files(store, version=held, limit=MAX_FILES)
+        if version is not None and held is None:
             have = f"{files.versions[0]} to {files.versions[-1]}" if files.versions else "none"
             raise MissingError(
                 f"version {version} of store {key} cannot be restored; versions that can be: {have}"
@@ -296,12 +298,20 @@ class Answers:
         return state, state.look
 
 
+def _newest_by_store(look: Look) -> dict[StoreKey, VersionId]:
+    """Return the version of each store that Spark committed last, as far as it can be restored."""
+    return {
+        StoreKey(store.operator, store.partition, store.store): VersionId(store.version, store.checkpoint_id)
+        for store in look.stores
+        if store.version is not None
+    }
+
+
 def _needed(look: Look, version: int) -> list:
     files_by_store = []
+    newest = _newest_by_store(look)
     for key, store in look.found.items():
-        held = next(
-            (checkpoint for checkpoint in store.registry.checkpoints() if checkpoint.number == version), None
-        )
+        held = version_of(store, version, newest.get(key))
         if held is not None:
             files_by_store.append(
                 (key, [file for file in store.registry.files(held) if not file.is_snapshot])

@@ -214,8 +214,8 @@ RULES: tuple[Rule, ...] = (
         "unreadable",
         NUMBER,
         "The checkpoint cannot be read: {error}",
-        "Look at the storage and at this service's rights; the figures below are those of the last "
-        "successful read.",
+        "Do what the message says, or look at the storage and at the rights to read it. The page and the API "
+        "of `serve` go on with the figures of the last successful read, if there was one.",
         "docs/alerts.md#alert-statestoreunreadable",
         alert=Alert(
             "StateStoreUnreadable",
@@ -613,11 +613,11 @@ def judge(
     """
     groups = grouped(stores)
     damaged = next((store.error for store in stores if store.error is not None), None)
-    reasons = {"start_problems": start, "verify_problems": verify}
+    reasons = {"start_problems": start, "verify_problems": verify, "damaged_stores": damaged}
     findings = []
     for rule in rules:
         if rule.subject == QUERY:
-            finding = _of_query(rule, totals, now_ms, reasons.get(rule.field, error or damaged))
+            finding = _of_query(rule, totals, now_ms, reasons.get(rule.field, error))
         elif rule.subject == STORE:
             finding = _of_stores(rule, stores, now_ms)
         else:

@@ -175,3 +175,13 @@ def test_a_storage_that_fails_is_a_finding(query: QueryDirectory) -> None:
     examination = examine(query.location)
     assert examination.look is None
     assert examination.verdict.severity == "critical"
+
+
+def test_a_commit_log_that_is_damaged_has_the_remedy_of_its_message(
+    query: QueryDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (query.root / "commits/11").write_text("v1\nnonsense")
+    assert main(["doctor", query.location]) == 1
+    said = capsys.readouterr().out
+    assert "put it back from a copy of the checkpoint" in said
+    assert "Do what the message says" in said and "figures below" not in said

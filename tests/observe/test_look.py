@@ -13,6 +13,7 @@ import pytest
 from query_directory import QueryDirectory, rows
 
 from state_store.cli.main import main
+from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import FULL, Cause
 from state_store.data.dataset.checkpoints import checkpoints
 from state_store.errors import MissingError, OptionError, StorageError
@@ -36,7 +37,9 @@ def test_figures_are_those_of_the_files(grown: QueryDirectory) -> None:
     assert store.chain_since_ms == store.full_ms
     assert store.bytes == sum(
         file.bytes
-        for file in store_files(look.found[grown.keys[1]], version=12, limit=99).files
+        for file in store_files(
+            look.found[grown.keys[1]], version=VersionId(12, store.checkpoint_id), limit=99
+        ).files
         if file.kind != "snapshot"
     )
     assert store.files == 4 + store.shared_files + (store.own_files - 4)
@@ -300,6 +303,17 @@ def test_another_query_has_no_history_of_the_one_before(query: QueryDirectory, t
     other.storage.write("metadata", b'{"id":"another"}', overwrite=True)
     watched.look_now()
     assert watched.state().look is not None and watched.state().history == ()
+
+
+def test_a_query_that_cannot_be_read_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The operator of a service that has no query behind a path hears of it without a look at the page."""
+    watched = Watched("nothere", str(tmp_path / "no\x1bthere"), every_s=30)
+    watched.look_now()
+    watched.look_now()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "query 'nothere' cannot be read" in record.message and "does not exist" in record.message
+    assert "\x1b" not in record.message
 
 
 def test_a_batch_took_what_spark_s_logs_say(query: QueryDirectory) -> None:

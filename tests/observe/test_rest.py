@@ -16,7 +16,10 @@ from waiting import awaited
 from state_store.cli.main import main
 from state_store.observe import documents
 from state_store.observe.documents import ENDPOINTS
+from state_store.observe.look import Watched
+from state_store.observe.operations import Operations
 from state_store.observe.rest_answers import SERVE
+from state_store.observe.service import Answers
 
 FULL_REQUEST = {"checkpointType": "FULL"}
 SCHEMA = documents.schema()
@@ -41,6 +44,25 @@ def test_an_older_version_is_described(served: Served) -> None:
     check(answer, "CheckpointDetails")
     assert answer["checkpoint"]["version"] == 5
     assert [store["version"] for store in answer["stores"]] == [5, 5]
+
+
+def test_a_version_has_the_files_of_the_attempt_that_spark_committed(tmp_path: Path) -> None:
+    query = QueryDirectory(tmp_path / "flights", tmp_path / "scratch", partitions=1)
+    query.commit(rows(0, 5))
+    query.commit(rows(100, 500), logged=False)
+    query.run_again(rows(0, 1))
+    query._log_commit()
+    query.commit(rows(1000, 5))
+    watched = Watched("flights", query.location, every_s=30)
+    watched.look_now()
+    answers = Answers([watched], Operations(1))
+    everything = {"is_selected": lambda _: True, "sort": "bytes", "offset": 0, "limit": 9}
+    details = answers.checkpoint("flights", 2, **everything)  # type: ignore[arg-type]
+    assert [(store.bytes, store.files) for store in details.stores] == [
+        (details.checkpoint.bytes, details.checkpoint.files)
+    ]
+    files = answers.files("flights", query.keys[0], version=2).files
+    assert sum(file.bytes for file in files) == details.checkpoint.bytes
 
 
 def test_a_query_is_found_by_the_id_of_spark(served: Served) -> None:

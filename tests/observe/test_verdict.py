@@ -130,3 +130,13 @@ def test_the_share_of_unneeded_bytes_is_of_all_stores(
 )
 def test_figures_are_put_in_words(figure: float, unit: str, words: str) -> None:
     assert in_words(figure, unit) == words
+
+
+def test_stores_cannot_be_restored_for_their_own_reason() -> None:
+    """The reason is not that of a later look, which failed as a whole."""
+    broken = Store(0, 1, "default", error=Failure("damaged", "a delta is lost"))
+    totals = totals_of([broken], unreadable=True)
+    verdict = judge(totals, [broken], 1_000_000, error=Failure("storage", "403 Forbidden"))
+    sentences = {finding.code: finding.sentence for finding in verdict.findings}
+    assert "403 Forbidden" in sentences["unreadable"]
+    assert sentences["store-damaged"].endswith("committed last: a delta is lost")

@@ -50,10 +50,12 @@ private[observed] object Verdict {
     val stores = figures.path("stores").elements.asScala.toSeq
     val groups = grouped(stores)
     val damaged = stores.map(_.path("error")).find(_.isObject)
-    val error = Some(figures.path("error")).filter(_.isObject).orElse(damaged)
+    val failed = Some(figures.path("error")).filter(_.isObject)
     val findings = Model.rules.flatMap { rule =>
       rule.subject match {
-        case "query" => excess(rule, totals, nowMs).map(found => finding(rule, found, error, None, None))
+        case "query" =>
+          val error = if (rule.field == "damaged_stores") damaged else failed
+          excess(rule, totals, nowMs).map(found => finding(rule, found, error, None, None))
         case "store" => worstOf(rule, stores, nowMs) { (found, store, count) =>
             val place =
               s"store ${store.path("operator").asLong}/${store.path("partition").asLong}/${store.path("store").asText}"
