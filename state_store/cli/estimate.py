@@ -24,7 +24,7 @@ _INNER = {"workload", "cost", "delta_table", "merged_table", "touches"}
 _PRICES_HELP = "Dollars for 1,000 PUT or LIST requests, for 1,000 GET requests, and for a GB a month."
 _INTERVAL, _RATE = declare.OptionValue(DURATION, 1, 366 * 86_400_000), declare.OptionValue(BYTES, 1, 1 << 50)
 _RETAIN, _CORES = declare.WholeNumber(1, 100_000), declare.WholeNumber(1, 1_024)
-_RATIO, _DOLLARS = click.FloatRange(0, 1, min_open=True), (click.FloatRange(0),) * 3
+_RATIO, _DOLLARS = declare.Number(1e-9, 1), (declare.Number(0, 1e9),) * 3
 _NOTE = f"""\
 {declare.DIRECTORY} Without it,
 --keys, --key-bytes, --value-bytes and --updates-per-batch or --update-share describe the writes of a query

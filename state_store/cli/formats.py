@@ -454,6 +454,36 @@ def _counted(count: int, name: str) -> str:
     return f"{count} {name}{'s' * (abs(count) != 1)}"
 
 
+def print_document(value: Any, target: str | None) -> None:
+    """Print values as a JSON document, or write the same to `target`.
+
+    Raises:
+        ConflictError: if the target exists.
+    """
+    if target is None:
+        output.print_json(value)
+        return
+    path = local_path(target)
+    if path is None:
+        with new_file(target) as local:
+            _write_text(local, output.json_text(value))
+        return
+    if path.exists():
+        raise ConflictError(f"'{path}' exists already; it is not replaced", file=str(path))
+    _write_text(path, output.json_text(value))
+
+
+def _write_text(path: Path, text: str) -> None:
+    with open(path, "xb"):
+        pass
+    try:
+        with removed_at_end(path.unlink), writing_file(path):
+            path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    except BaseException:
+        remove_unneeded(path)
+        raise
+
+
 def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, form: str, path: Path) -> int:
     with open(path, "xb"):
         pass

@@ -130,7 +130,12 @@ def write(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print `value` as JSON for programs, with an indentation of two."""
-    write(_json(value) + "\n")
+    write(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return what `print_json` prints."""
+    return _json(value) + "\n"
 
 
 def print_error(error: StateStoreError, *, as_json: bool) -> None:
@@ -376,7 +381,7 @@ def moment_cells(name: str, milliseconds: Sequence[int | None]) -> tuple[Heading
 
 
 def _json(value: Any) -> str:
-    return visible_json(json.dumps(value, indent=2, ensure_ascii=False))
+    return visible_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 SHOWN_AFTER_S = 1.0

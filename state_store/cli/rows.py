@@ -131,12 +131,12 @@ def get(selection: declare.Selection, form: str, target: str | None, key: Sequen
             columns = ", ".join(name for name in state.columns.key_names if name not in state.view.hidden)
             hint = f"; the columns of a key are {columns}" if any("=" in text for text in key) else ""
             raise MissingError(f"there is no key {named} in version {state.version}{hint}")
-        if not state.has_one_row_a_key or target is not None or form not in ("table", formats.DOCUMENT):
+        if not state.has_one_row_a_key or form not in ("table", formats.DOCUMENT):
             formats.print_rows(iter(rows.to_batches()), rows.schema, form, target, moment_columns(state.view))
             return
         (row,) = (row for batch in rows.to_batches() for row in formats.rows_as_values(batch))
         if form == formats.DOCUMENT:
-            output.print_json(formats.plain(row))
+            formats.print_document(formats.plain(row), target)
         else:
             formats.print_row(row, moment_columns(state.view))
 
@@ -164,7 +164,7 @@ def history(
     """
     with selection.open() as state:
         parsed = parsed_key(state, key)
-        if target is not None or form not in ("table", formats.DOCUMENT):
+        if form not in ("table", formats.DOCUMENT):
             with metered(state, "read", 1):
                 table = state.history_rows(parsed, every=every)
             formats.print_rows(iter(table.to_batches()), table.schema, form, target)
@@ -173,12 +173,11 @@ def history(
             key_versions = state.history(parsed)
         versions = [version for version in key_versions if every or version.is_changed]
         if form == formats.DOCUMENT:
-            output.print_json(
-                [
-                    {**_version_json(version), "row": formats.plain(_state_at(state, version))}
-                    for version in versions
-                ]
-            )
+            document = [
+                {**_version_json(version), "row": formats.plain(_state_at(state, version))}
+                for version in versions
+            ]
+            formats.print_document(document, target)
             return
         _print_history(state, versions)
         if not versions:

@@ -86,3 +86,12 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
 def test_mistakes_are_named(flights, capsys, words, code, says):
     assert main(["estimate", *(flights if word == "DIR" else word for word in words)]) == code
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [("--prices", "nan", "1", "1"), ("--prices", "1", "inf", "1"), ("--hit-ratio", "nan")]
+)
+def test_numbers_are_finite(capsys, words):
+    """They would make JSON that no parser takes."""
+    assert main(["estimate", *PLANNED, *words, "--json"]) == ExitCode.USAGE
+    assert "is not from" in capsys.readouterr().err

@@ -258,6 +258,16 @@ def test_a_failure_is_json_for_programs(flights, capsys):
     assert json.loads(error)["error"]["kind"] == "missing"
 
 
+@pytest.mark.parametrize("name", ["get", "history"])
+def test_a_document_is_the_same_in_a_file(flights, tmp_path, capsys, name):
+    words = [name, flights, "C1", "--json"]
+    target = tmp_path / "rows.json"
+    printed = run(capsys, *words)
+    assert run(capsys, *words, "--output", str(target)) == ""
+    assert target.read_text() == printed and json.loads(printed)
+    assert "exists already" in run(capsys, *words, "--output", str(target), code=ExitCode.RETRY)
+
+
 def test_history_shows_versions_that_did_not_write_a_key(flights, capsys):
     """C4 falls silent: the versions after its last row have it, but did not write it, until it is removed."""
     lines = [
