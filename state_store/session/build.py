@@ -39,6 +39,8 @@ from state_store.core.settings.option import (
     MAX_BYTES,
     MAX_DURATION_MS,
     PREFIX,
+    TOO_LARGE,
+    too_small,
 )
 from state_store.core.settings.options import OPTIONS
 from state_store.core.storage.local_disk import remove_unneeded
@@ -228,6 +230,7 @@ def declarations() -> bytes:
             "unit": option.unit,
             "default": option.default,
             "least": option.type.least,
+            "too_small": None if option.type.least is None else too_small(option.type.least, option.type),
             "scope": option.scope,
             "meaning": option.doc,
         }
@@ -241,6 +244,7 @@ def declarations() -> bytes:
         "merge_kinds": {"ingest": INGEST, "incremental": INCREMENTAL, "full": FULL},
         "units": {BYTES.name: BYTE_UNITS, DURATION.name: DURATION_UNITS_MS},
         "largest": {BYTES.name: MAX_BYTES, DURATION.name: MAX_DURATION_MS},
+        "too_large": TOO_LARGE,
         "options": options,
     }
     return (json.dumps(fields, indent=1) + "\n").encode()

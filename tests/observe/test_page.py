@@ -382,6 +382,41 @@ def test_hostile_names_stay_texts(page: Browser, grown: QueryDirectory, tmp_path
         service.stop()
 
 
+def typed(page: Browser, text: str) -> None:
+    """Put a text into the field of the partition."""
+    page.evaluate(f"document.querySelector('#ss-filter').value = '{text}'")
+    page.evaluate("document.querySelector('#ss-filter').dispatchEvent(new Event('input'))")
+
+
+@pytest.mark.parametrize("text", ["-1", "1e1", "1.5", "99999999999999999999"])
+def test_a_partition_that_is_no_number_hides_nothing(page: Browser, shown: Served, text: str) -> None:
+    """The figures, and the field in which the number can be corrected, stay."""
+    page.open(shown.url)
+    rows_shown = "document.querySelectorAll('#ss-stores tbody tr').length"
+    page.wait(f"{rows_shown} === 12")
+    typed(page, "3")
+    page.wait(f"{rows_shown} === 1")
+    typed(page, text)
+    page.wait("document.querySelector('#ss-stores').innerText.includes('partition')")
+    assert page.evaluate("document.querySelector('#ss-body').hidden") is False
+    typed(page, "")
+    page.wait(f"{rows_shown} === 12")
+
+
+def test_figures_are_not_shown_as_fresh_when_the_service_is_gone(
+    page: Browser, query: QueryDirectory
+) -> None:
+    service = serving(query.location)
+    try:
+        page.open(service.url)
+        page.wait("document.querySelectorAll('#ss-stores tbody tr').length === 2")
+    finally:
+        service.stop()
+    page.wait("document.querySelector('#ss-verdict').innerText.includes('No newer figures')")
+    facts = page.evaluate("document.querySelector('#ss-facts').innerText")
+    assert facts.startswith("Everything below is as it was "), facts
+
+
 def test_a_thousand_stores_are_paged(page: Browser, tmp_path: Path) -> None:
     query = QueryDirectory(tmp_path / "many", tmp_path / "scratch", partitions=1)
     for version in range(1, 9):
@@ -403,8 +438,7 @@ def test_a_thousand_stores_are_paged(page: Browser, tmp_path: Path) -> None:
         assert page.evaluate("document.querySelector('#ss-pages').innerText").endswith("1 to 25 of 1,000")
         page.click("[data-focus='Next']")
         page.wait("document.querySelector('#ss-pages').innerText.endsWith('26 to 50 of 1,000')")
-        page.evaluate("document.querySelector('#ss-filter').value = '777'")
-        page.evaluate("document.querySelector('#ss-filter').dispatchEvent(new Event('input'))")
+        typed(page, "777")
         page.wait("document.querySelectorAll('#ss-stores tbody tr').length === 1")
         assert "0/777/default" in page.evaluate("document.querySelector('#ss-stores').innerText")
         metrics = service.http.get("metrics").text

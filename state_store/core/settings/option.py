@@ -112,13 +112,20 @@ class OptionType:
     least: int | None = None
 
 
+TOO_LARGE = {
+    "size": "a size of less than 8192p is needed",
+    "duration": "a duration of 36500d (100 years) or less is needed",
+}
+"""The words for values that are too large, by the name of the type."""
+
+
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.lower())
     if not match or match[2] not in BYTE_UNITS:
         raise ValueError("a size in bytes is needed, such as 512m or 2g")
     value = int(match[1]) * BYTE_UNITS[match[2]]
     if value > MAX_BYTES:
-        raise ValueError("a size of less than 8192p is needed")
+        raise ValueError(TOO_LARGE["size"])
     return value
 
 
@@ -130,7 +137,7 @@ def _duration_ms(text: str) -> int:
         raise ValueError("a duration with its unit is needed, such as 500ms, 30s, 10min, 1h or 7d")
     value = int(match[1]) * DURATION_UNITS_MS[match[2]]
     if value > MAX_DURATION_MS:
-        raise ValueError("a duration of 36500d (100 years) or less is needed")
+        raise ValueError(TOO_LARGE["duration"])
     return value
 
 
@@ -188,10 +195,15 @@ def at_least(base: OptionType, least: int) -> OptionType:
     def parse(text: str) -> Any:
         value = base.parse(text)
         if value < least:
-            raise ValueError(f"{_written(least, base)} or more is needed")
+            raise ValueError(too_small(least, base))
         return value
 
     return OptionType(base.name, base.unit, parse, least)
+
+
+def too_small(least: int, type_: OptionType) -> str:
+    """Return the words for values of a type that are below the least."""
+    return f"{_written(least, type_)} or more is needed"
 
 
 def _written(value: int, type_: OptionType) -> str:

@@ -29,6 +29,7 @@ TEXTS = {
         "2gb",
         "2 GiB",
         " 16m ",
+        "1m",
         "lots",
         "-1",
         "1.5g",
@@ -95,3 +96,7 @@ def test_the_data_plane_reads_texts_as_the_control_plane_does():
             assert PREFIX + name in answer["error"]
             assert f"'{text.strip()}'" in answer["error"]
             assert declared(name).default in answer["error"]
+        if wanted == "wrong" and declared(name).type.name in ("size", "duration"):
+            with pytest.raises(OptionError) as refused:
+                declared(name).parse(text)
+            assert answer["error"].split("', but ")[1] == refused.value.message.split("', but ")[1]

@@ -97,6 +97,11 @@ class Application:
         self.fed[name] = len(list((home / "input").iterdir()))
         return {"id": str(started.id), "run": str(started.runId)}
 
+    def set(self, key: str, value: str) -> dict[str, Any]:
+        """Set an option of the session."""
+        self.spark.conf.set(key, value)
+        return {}
+
     def feed(self, name: str, batches: int = 1, rows: int = 20) -> dict[str, Any]:
         """Give a query some batches, and wait until they have ended."""
         for _ in range(batches):

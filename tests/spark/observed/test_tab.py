@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 from observed.schema import check
-from observed.ui_application import Running, awaited, outcome, request_full, version
+from observed.ui_application import SETTINGS, Running, awaited, outcome, request_full, version
 
 import state_store
 from state_store.core.checkpoint.names import SnapshotName
+from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.observe.look import Looker
 from state_store.observe.metrics import ADDED_UP, LARGEST, METRICS, SAME, ProgressMetric, progress_metrics
 from state_store.observe.rest_answers import DRIVER, Store
@@ -31,6 +32,7 @@ pytestmark = [
     pytest.mark.older(more=("4.2", "4.1", "4.0")),
 ]
 
+SPARKS_OWN = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 HOSTILE = 'ünsafe "<script>alert(1)</script>\n\x1b[31m'
 
 
@@ -415,6 +417,30 @@ def test_a_restarted_query_continues_its_history(app: Running) -> None:
     assert restore["version"] == 2
     assert restore["message"].startswith("Version 2 was restored on executor driver (")
     assert sum(query["name"] == "again" for query in app.get("queries").json["queries"]) == 1
+
+
+@pytest.mark.tier("more")
+def test_a_pinned_query_has_its_options_and_operators_whatever_the_session_asks_for(app: Running) -> None:
+    app.start("pinned")
+    app.feed("pinned", 1)
+    app.do("stop", name="pinned")
+    app.do("set", key=PROVIDER_KEY, value=SPARKS_OWN)
+    try:
+        app.start("pinned")
+    finally:
+        app.do("set", key=PROVIDER_KEY, value=PROVIDER_CLASS)
+    app.feed("pinned", 1)
+    options = {option["name"]: option["value"] for option in app.get("queries/pinned/config").json["options"]}
+    assert options["maxDeltas"] == SETTINGS["maxDeltas"]
+    (operator,) = app.get("queries/pinned").json["operators"]
+    assert (operator["name"], operator["title"]) == ("stateStoreSave", "aggregation on key")
+
+
+@pytest.mark.tier("more")
+def test_stores_by_partition_are_in_the_order_of_serve(app: Running) -> None:
+    stores = app.get("queries/joined/stores?sort=partition").json["stores"]
+    places = [(store["operator"], store["store"], store["partition"]) for store in stores]
+    assert len({name for _, name, _ in places}) > 1 and places == sorted(places)
 
 
 UNUSUAL = {

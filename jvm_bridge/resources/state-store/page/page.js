@@ -164,8 +164,9 @@
     by("verdict").className = "card verdict critical";
     state.seen.verdict = null;
     if (error.status === 401) return askToken();
+    if (state.shownMs) by("facts").textContent = `Everything below is as it was ${ago(state.shownMs)}`;
     by("verdict").replaceChildren(el("div", { class: "sign", "aria-hidden": "true" }, "✕"), el("div", { class: "words" },
-      el("p", { class: "first" }, `No figures: ${error.message}`), el("p", { class: "small" }, "This page asks again every few seconds.")));
+      el("p", { class: "first" }, `${state.shownMs ? "No newer figures" : "No figures"}: ${error.message}`), el("p", { class: "small" }, "This page asks again every few seconds.")));
   }
   function askToken() {
     if (by("token")) return;
@@ -314,6 +315,11 @@
   }
   function showStores(answer, most) {
     if (!changed("stores", [answer, state.sort, state.place, most])) return;
+    if (answer.problem) {
+      by("stores").replaceChildren(el("caption", { class: "bad" }, answer.problem));
+      by("pages").replaceChildren();
+      return;
+    }
     const focused = document.activeElement && document.activeElement.dataset.focus;
     const hasKeys = answer.stores.some((store) => store.keys !== undefined);
     const columns = COLUMNS.map((each, index) => [index, ...each]).filter(([, field]) => field !== "keys" || hasKeys);
@@ -337,8 +343,9 @@
       })));
     const last = Math.min(answer.total, answer.offset + answer.stores.length);
     const turn = (to, title, can) => el("button", { type: "button", disabled: !can, "data-focus": title, onclick: () => { state.offset = to; show(); } }, title);
-    by("pages").replaceChildren(...(answer.total > PAGE || answer.offset ? [turn(Math.max(0, answer.offset - PAGE), "Previous", answer.offset > 0), turn(answer.offset + PAGE, "Next", last < answer.total),
-      el("span", { class: "soft small" }, `${count(answer.offset + 1)} to ${count(last)} of ${count(answer.total)}`)] : []));
+    by("pages").replaceChildren(...(answer.total > PAGE || answer.offset ? [turn(Math.max(0, answer.offset - PAGE), "Previous", answer.offset > 0), turn(answer.offset + PAGE, "Next", last < answer.total && answer.stores.length === PAGE),
+      // The record of a query that has ended leaves stores out, if there are very many.
+      el("span", { class: "soft small" }, answer.stores.length ? `${count(answer.offset + 1)} to ${count(last)} of ${count(answer.total)}` : `Of ${count(answer.total)} stores no more are known here`)] : []));
     if (focused) { const again = root.querySelector(`[data-focus="${CSS.escape(focused)}"]`); if (again) again.focus(); }
   }
 
@@ -490,7 +497,7 @@
 
   // --- the whole ------------------------------------------------------------------------------------------------
   function choose(query) {
-    Object.assign(state, { query, offset: 0, place: null, filter: "", seen: {}, open: new Map() });
+    Object.assign(state, { query, offset: 0, place: null, filter: "", seen: {}, open: new Map(), shownMs: 0 });
     by("filter").value = "";
     show();
   }
@@ -500,14 +507,17 @@
     try {
       const base = path(query);
       const filter = state.filter !== "" ? `&partition=${encodeURIComponent(state.filter)}` : "";
+      const wanted = `${base}/stores?limit=${PAGE}&offset=${state.offset}&sort=${state.sort}${filter}`;
+      state.wanted = wanted;
       const [all, about, verdict, history, stores, merges] = await Promise.all([
         ask("queries"), ask(base), ask(`${base}/verdict`), ask(`${base}/checkpoints?limit=${HISTORY}`).catch((error) => (error.status === 401 ? Promise.reject(error) : null)),
-        ask(`${base}/stores?limit=${PAGE}&offset=${state.offset}&sort=${state.sort}${filter}`).catch(() => null), ask(`${base}/merges`).catch(() => null)]);
-      if (query !== state.query) return;
+        ask(wanted).catch((error) => (error.status === 401 ? Promise.reject(error) : { problem: error.message, stores: [] })), ask(`${base}/merges`).catch(() => null)]);
+      if (query !== state.query || wanted !== state.wanted) return; // another question was asked meanwhile
+      state.shownMs = Date.now();
       state.titles = Object.fromEntries((about.operators || []).map((o) => [o.operator, titleOf(o)]));
       showAll(all.queries);
       showVerdict(verdict);
-      if (!history || !stores) { by("body").hidden = true; by("facts").textContent = about.name; return; }
+      if (!history) { by("body").hidden = true; by("facts").textContent = about.name; return; }
       by("body").hidden = false;
       showFigures(history, about);
       showCharts(history);

@@ -496,16 +496,18 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
     try {
       val session = SparkSession.active
       val providerClass = session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
-      if (providerClass == classOf[IncrementalStateStoreProvider].getName) {
-        val execution = session.streams.get(event.id) match {
-          case wrapper: StreamingQueryWrapper => Some(wrapper.streamingQuery)
-          case execution: StreamExecution => Some(execution)
-          case _ => None
-        }
-        execution.foreach { query =>
+      val own = classOf[IncrementalStateStoreProvider].getName
+      val execution = session.streams.get(event.id) match {
+        case wrapper: StreamingQueryWrapper => Some(wrapper.streamingQuery)
+        case execution: StreamExecution => Some(execution)
+        case _ => None
+      }
+      execution.foreach { query =>
+        // A query whose checkpoint is this store's has its options and operators, whatever the session asks for.
+        if (providerClass == own || PinnedProviderListener.pinned(query).contains(own)) {
           receiver.foreach(_.started(query))
-          check(query, providerClass)
         }
+        if (providerClass == own) check(query, providerClass)
       }
     } catch {
       case NonFatal(e) => logDebug("Failed to read the state store of a query from its offset log", e)

@@ -138,10 +138,14 @@ private[observed] final class Answering(queries: Queries) {
       operator.forall(_ == store.key.operator) && partition.forall(_ == store.key.partition) &&
       name.forall(_ == store.key.store)
     }
-    val sorted = matching.map(Documents.store(_, record.facts)).sortBy { store =>
-      val value = store.path(sort).asDouble(-1)
-      (if (sort == "partition") value else -value, store.path("operator").asLong, store.path("partition").asLong)
-    }
+    val documents = matching.map(Documents.store(_, record.facts))
+    val sorted =
+      if (sort == "partition") documents.sortBy { store =>
+        (store.path("operator").asLong, store.path("store").asText, store.path("partition").asLong)
+      }
+      else documents.sortBy { store =>
+        (-store.path(sort).asDouble(-1), store.path("operator").asLong, store.path("partition").asLong)
+      }
     val isAll = operator.isEmpty && partition.isEmpty && name.isEmpty
     Seq("total" -> (matching.size + (if (isAll) record.omitted else 0)), "offset" -> offset,
       "stores" -> Json.array(sorted.slice(offset, offset + limit)))

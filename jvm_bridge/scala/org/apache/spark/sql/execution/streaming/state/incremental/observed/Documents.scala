@@ -136,7 +136,7 @@ private[observed] object Documents {
     def wrote(checkpoint: ObjectNode, kind: String): Boolean = checkpoint.path("wrote").path(kind).asLong > 0
     Json.present(
       "delta" -> checkpoints.count(checkpoint => !wrote(checkpoint, "merge") && !wrote(checkpoint, "full")),
-      "merge" -> checkpoints.count(checkpoint => wrote(checkpoint, "merge") && !wrote(checkpoint, "full")),
+      "merge" -> checkpoints.count(wrote(_, "merge")),
       "full" -> checkpoints.count(wrote(_, "full")),
       "failed" -> records.flatMap(_.merges.counts).collect { case ((_, _, false), count) => count }.sum,
       "restored" -> stores.map(_.sums.restores).sum)

@@ -58,13 +58,17 @@ object Declarations {
   private[settings] val largest: Map[String, Long] =
     root.path("largest").properties.asScala.map(limit => limit.getKey -> limit.getValue.asLong).toMap
 
+  /** The words for values above these. */
+  private[settings] val tooLarge: Map[String, String] =
+    root.path("too_large").properties.asScala.map(words => words.getKey -> words.getValue.asText).toMap
+
   private val options: Map[String, DeclaredOption] =
     root.path("options").properties.asScala.map { declared =>
       val fields = declared.getValue
       val least = Option(fields.get("least")).filterNot(_.isNull).map(_.asLong)
       declared.getKey -> DeclaredOption(
         declared.getKey, fields.path("type").asText, fields.path("default").asText, least,
-        fields.path("meaning").asText)
+        fields.path("too_small").asText, fields.path("meaning").asText)
     }.toMap
 
   /** Returns the names of all options, without the prefix. */
@@ -90,9 +94,11 @@ object Declarations {
  * @param kind name of its type: `size`, `duration`, `boolean`, ...
  * @param default its default, as a user would write it
  * @param least smallest value of a number, in bytes or milliseconds if it has a unit
+ * @param tooSmall the words for values below that
  * @param meaning description for users
  */
-final case class DeclaredOption(name: String, kind: String, default: String, least: Option[Long], meaning: String) {
+final case class DeclaredOption(
+    name: String, kind: String, default: String, least: Option[Long], tooSmall: String, meaning: String) {
   def key: String = Declarations.prefix + name
 }
 
@@ -155,9 +161,8 @@ final class OptionTexts(texts: String => Option[String]) {
         }
       case _ => None
     }
-    option.least.filter(value < _).foreach(least => throw wrong(name, s"$least or more is needed"))
-    val largest = Declarations.largest(option.kind)
-    if (value > largest) throw wrong(name, s"$largest or less is needed")
+    option.least.filter(value < _).foreach(_ => throw wrong(name, option.tooSmall))
+    if (value > Declarations.largest(option.kind)) throw wrong(name, Declarations.tooLarge(option.kind))
     value.toLong
   }
 
