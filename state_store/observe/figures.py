@@ -256,7 +256,7 @@ def store_files(store: FoundStore, *, version: VersionId | None = None, limit: i
     for held in restorable:
         for needed in store.registry.files(held):
             holders.setdefault(needed.path, []).append(held.number)
-    chosen = None if version is None else {needed.path for needed in store.registry.files(version)}
+    paths_of_version = None if version is None else {needed.path for needed in store.registry.files(version)}
     listing = store.contents.listing
     sizes = listing.sst_bytes()
     archives = {name.path: name.version for name in listing.snapshots}
@@ -264,7 +264,7 @@ def store_files(store: FoundStore, *, version: VersionId | None = None, limit: i
     files = []
     for path, size in sizes.items():
         numbers = holders.get(path, [])
-        if chosen is not None and path not in chosen:
+        if paths_of_version is not None and path not in paths_of_version:
             continue
         origin = archives[path] if path in archives else origin_of(path)
         kind = "snapshot" if path in archives else path.partition("/")[0]
