@@ -127,6 +127,17 @@ def test_values_of_all_types_are_as_on_sparks_operator(spark, stream, conf, form
     assert ours == stock
 
 
+@pytest.mark.older(more=("4.1", "4.0"))
+def test_a_struct_with_one_field_name_twice_is_refused_where_sparks_operator_refuses_it(spark, stream, conf):
+    for name, value in OPTIONS.items():
+        conf(name, value)
+    query = querying("function with state", ["twice"], ())
+    (stock, _), (ours, plan) = (played(stream, conf, query, enabled) for enabled in ("false", "true"))
+    assert "Vectorized" in plan or ours[2], plan
+    assert (stock[2] is None) == spark.version.startswith(("4.0.", "4.1."))
+    assert ours == stock
+
+
 @pytest.mark.tier("long")
 @pytest.mark.older(long=("4.2", "4.1", "4.0"))
 @pytest.mark.parametrize("form", FORMS)

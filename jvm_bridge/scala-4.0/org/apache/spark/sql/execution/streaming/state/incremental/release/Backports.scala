@@ -37,9 +37,11 @@ object ArrowTypes {
   def check(schema: StructType, timeZoneId: String): Unit =
     ArrowUtils.toArrowSchema(schema, timeZoneId, errorOnDuplicatedFieldNames = false, largeVarTypes = false)
 
-  /** Throws an error if a struct of the schema has two fields of one name. */
-  def failDuplicatedFieldNames(schema: StructType): Unit =
-    ArrowUtils.toArrowSchema(schema, "UTC", errorOnDuplicatedFieldNames = true, largeVarTypes = false)
+  /**
+   * Does nothing: Spark's operators take structs with two fields of one name. The flag that would refuse them is set
+   * after the trait that reads it has made the Arrow schema.
+   */
+  def failDuplicatedFieldNames(schema: StructType): Unit = ()
 }
 
 /** Look-ups of many keys at once: before Spark 4.2 only this project's stores have them. */
