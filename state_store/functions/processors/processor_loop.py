@@ -175,20 +175,25 @@ class ProcessorLoop:
         session.end()
 
     def _with_timers(self) -> Iterator[pa.RecordBatch]:
-        header, session = self._header, self._session
+        """Yield the output of all timers that have expired; to PySpark's worker they are one group."""
+        header = self._header
         moment = {"processingtime": header.batch_time_ms, "eventtime": header.watermark_ms}.get(
             header.time_mode
         )
-        more = moment is not None
+        if moment is not None:
+            yield from self._output.add(self._expired_by(moment))
+
+    def _expired_by(self, moment: int) -> Iterator[Any]:
+        """Yield the processor's output for all timers that have expired by a moment, run by run."""
+        session, more = self._session, True
         while more:
             timers, more = session.call(
-                "Error getting expired timers", "expired", moment, header.max_state_records
+                "Error getting expired timers", "expired", moment, self._header.max_state_records
             )
             for start in range(0, len(timers), _RUN):
                 part = [(self._keys.row(key), at) for key, at in timers[start : start + _RUN]]
                 session.begin([tuple(key) for key, _ in part])
-                yield from self._output.add(self._expired(part))
-                yield from self._flushed()
+                yield from self._expired(part)
             session.end()
 
     def _expired(self, part: list[tuple[Any, int]]) -> Iterator[Any]:

@@ -1,4 +1,8 @@
-"""A `StopIteration` out of a processor's method is the error that PySpark makes of it in its own worker."""
+"""A processor's methods in a worker without a JVM.
+
+A `StopIteration` out of one is the error that PySpark makes of it in its own worker. All timers that have
+expired are one group, as there.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +90,7 @@ def sparks(processor: StatefulProcessor) -> None:
     list(function(client, mode.COMPLETE, None, iter([])))
 
 
-def ours(processor: StatefulProcessor) -> None:
+def ours(processor: StatefulProcessor, output: Any = KEY, time_mode: str = "none") -> list[pa.RecordBatch]:
     fields = {
         **dict.fromkeys(("address", "secret", "time_zone"), "none"),
         **dict.fromkeys(("first_value", "batch_time_ms", "watermark_ms", "max_bytes", "max_group_bytes"), 0),
@@ -96,8 +100,8 @@ def ours(processor: StatefulProcessor) -> None:
         "of_rows": True,
         "runner": {},
     }
-    loop = processor_loop._loop(processor, KEY, TaskHeader(json.dumps(fields), "none"))
-    list(loop.answers(iter([pa.record_batch({"k": [1]})])))
+    loop = processor_loop._loop(processor, output, TaskHeader(json.dumps(fields), time_mode))
+    return list(loop.answers(iter([pa.record_batch({"k": [1]})])))
 
 
 @pytest.mark.parametrize("method", ["init", "handleInputRows", "close", "none"])
@@ -112,3 +116,37 @@ def test_a_method_that_stops_fails_as_in_pysparks_worker(monkeypatch, method):
             errors.append(f"{type(error).__name__} {error}")
     assert errors[1] == errors[0]
     assert (errors[0] == "none") == (method == "none")
+
+
+class Expiring(Channel):
+    """A client with 7 timers that have expired, which come in three answers."""
+
+    def __init__(self, address: str, secret: str) -> None:
+        self._timers = [((n,), n) for n in range(7)]
+
+    def call(self, name: str, *message: Any) -> Any:
+        if name != "expired":
+            return [[], []]
+        first, self._timers = self._timers[:3], self._timers[3:]
+        return first, bool(self._timers)
+
+
+class Refills(Stops):
+    """Gives one `bytearray` for each timer, filled again."""
+
+    def __init__(self) -> None:
+        super().__init__("none")
+        self._data = bytearray(1)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        self._data[:] = bytes([expiredTimerInfo.getExpiryTimeInMs()])
+        yield Row(k=key[0], b=self._data)
+
+
+def test_an_object_that_timers_refill_is_what_it_was_at_the_end_of_all_timers(monkeypatch):
+    """PySpark's worker converts the output of all timers at once, however many there are."""
+    monkeypatch.setattr(processor_loop, "Channel", Expiring)
+    monkeypatch.setattr(processor_loop, "_RUN", 2)
+    batches = ours(Refills(), wire.schema({"k": "long", "b": "binary"}), "processingTime")
+    given = [(row["k"], row["b"]) for batch in batches for row in batch.to_pylist()]
+    assert given == [(1, None), *((n, b"\x06") for n in range(7))]
