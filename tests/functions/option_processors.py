@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,24 @@ class Keeps(StatefulProcessor):
         self.last.update((count, last.s, last.n))
         seen = f"{list(self.moments.get())} {list(self.lengths.iterator())}"
         yield Row(k=key[0], c=count, seen=seen, v=last.v, s=last.s, t=last.t, l=last.l)
+
+    def close(self) -> None:
+        pass
+
+
+class Waits(StatefulProcessor):
+    """Works on the first group for so many seconds, in which its worker neither reads nor writes rows."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        time.sleep(self._seconds)
+        self._seconds = 0
+        yield Row(k=key[0], c=len(list(rows)))
 
     def close(self) -> None:
         pass

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from option_processors import OUTPUT, VARIABLES, Keeps, KeepsFrames, Sizes
+from option_processors import OUTPUT, VARIABLES, Keeps, KeepsFrames, Sizes, Waits
+from pyspark.errors import StreamingQueryException
 from test_processors import BATCHED, OURS, PROCESSORS
-from test_spark_options import REACH_WORKERS, SCHEMA, batches
+from test_spark_options import REACH_WORKERS, SCHEMA, UDF, batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
@@ -106,3 +108,56 @@ def test_frames_end_where_those_of_sparks_worker_do(spark, stream, conf, records
 def test_the_python_of_a_processor_is_that_of_its_session(spark, stream, conf):
     """Spark's worker of processors does not heed the option, which names another Python for functions."""
     compare(spark, stream, conf, "rows", {"spark.sql.execution.pyspark.python": "/nowhere/python"})
+
+
+IDLE = "spark.python.worker.idleTimeoutSeconds"
+KILLS = "spark.python.worker.killOnIdleTimeout"
+NEVER_S = 20
+"""Seconds after which a worker that is not killed goes on."""
+
+
+@pytest.mark.older(more=("4.1",), long=("4.2",))
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_an_idle_worker_is_killed_as_the_application_says(spark, stream, conf, application, is_batched):
+    """Spark's runner of processors heeds the options of the application, and not those of the session."""
+    conf(f"{UDF}.idleTimeoutSeconds", "0")
+    conf(f"{UDF}.killOnIdleTimeout", "false")
+    application(IDLE, "1")
+    application(KILLS, "true")
+    with pytest.raises(StreamingQueryException, match="idle"):
+        waited(spark, stream, conf, NEVER_S, is_batched)
+
+
+@pytest.mark.older(more=("4.1",), long=("4.2",))
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_a_session_cannot_let_idle_workers_be_killed(spark, stream, conf, application, is_batched):
+    conf(f"{UDF}.idleTimeoutSeconds", "1")
+    conf(f"{UDF}.killOnIdleTimeout", "true")
+    application(IDLE, "1")
+    assert waited(spark, stream, conf, 3, is_batched)
+
+
+@pytest.fixture
+def application(spark: Any) -> Iterator[Any]:
+    """Yield a function that sets an option of the application, as runners of Python workers read it."""
+    settings = spark._jsc.sc().conf()  # not a copy
+    names = []
+
+    def set_option(name: str, value: str) -> None:
+        names.append(name)
+        settings.set(name, value)
+
+    yield set_option
+    for name in names:
+        settings.remove(name)
+
+
+def waited(spark: Any, stream: Any, conf: Any, seconds: float, is_batched: bool) -> Any:
+    """Return the output of a processor that works for so long."""
+    for name, value in {**OURS, PROCESSORS: str(is_batched).lower()}.items():
+        conf(name, value)
+    made = stream(SCHEMA, batches()[:1])
+    processor, output = Waits(seconds), "k string, c long"
+    made.run(lambda df: df.groupBy("k").transformWithState(processor, output, "update", "None"))
+    assert (BATCHED in made.plan) == is_batched
+    return made.outcome().rows

@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
+import org.apache.spark.SparkEnv
 import org.apache.spark.api.python.ChainedPythonFunctions
+import org.apache.spark.internal.config.Python.PYTHON_WORKER_IDLE_TIMEOUT_SECONDS
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
@@ -18,3 +20,8 @@ abstract class SerialArrowRunner(
     extends ArrowPythonRunner(
       functions, evalType, Array(Array(0)), schema, settings.timeZoneId, settings.largeVarTypes,
       settings.runnerConf, metrics, settings.jobArtifactUUID, profiler = None)
+
+/** The time after which a worker that neither reads nor writes is idle, of the application and not of the session. */
+trait IdleAsTheApplicationSays extends SerialArrowRunner {
+  override val idleTimeoutSeconds: Long = SparkEnv.get.conf.get(PYTHON_WORKER_IDLE_TIMEOUT_SECONDS)
+}

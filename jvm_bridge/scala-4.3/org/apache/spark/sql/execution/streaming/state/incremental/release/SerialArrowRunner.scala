@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
+import org.apache.spark.SparkEnv
 import org.apache.spark.api.python.ChainedPythonFunctions
+import org.apache.spark.internal.config.Python.{PYTHON_WORKER_IDLE_TIMEOUT_SECONDS, PYTHON_WORKER_KILL_ON_IDLE_TIMEOUT}
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
@@ -23,4 +25,10 @@ abstract class SerialArrowRunner(
       settings.runnerConf, metrics, settings.jobArtifactUUID, sessionUUID = None) {
 
   override val pipelinedEnabled: Boolean = false
+}
+
+/** The time after which a worker that neither reads nor writes is idle, of the application and not of the session. */
+trait IdleAsTheApplicationSays extends SerialArrowRunner {
+  override val idleTimeoutSeconds: Long = SparkEnv.get.conf.get(PYTHON_WORKER_IDLE_TIMEOUT_SECONDS)
+  override val killOnIdleTimeout: Boolean = SparkEnv.get.conf.get(PYTHON_WORKER_KILL_ON_IDLE_TIMEOUT)
 }

@@ -20,7 +20,6 @@ import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.api.python.{
   ChainedPythonFunctions, PythonEvalType, PythonFunction, PythonWorker, SimplePythonFunction
 }
-import org.apache.spark.internal.config.Python.PYTHON_WORKER_IDLE_TIMEOUT_SECONDS
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, PythonUDF, UnsafeProjection, UnsafeRow}
@@ -35,7 +34,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
-  ArrowTypes, Jar, ProcessorHandles, SerialArrowRunner, StatefulProcessors, WorkerSettings
+  ArrowTypes, IdleAsTheApplicationSays, Jar, ProcessorHandles, SerialArrowRunner, StatefulProcessors, WorkerSettings
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
@@ -242,11 +241,11 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec with Repl
  */
 private[processors] class RowsRunner(
     call: ProcessorCall, server: StateServer, rows: Iterator[InternalRow], metrics: Map[String, SQLMetric])
-    extends UncompressedArrowRunner(call.command(server), call.inputType, call.settings, metrics) {
+    extends UncompressedArrowRunner(call.command(server), call.inputType, call.settings, metrics)
+    with IdleAsTheApplicationSays {
 
-  // Spark's runner of processors takes these two from the function and the application, and not from the session.
+  // Spark's runner of processors takes it from the function, and not from the session.
   override val pythonExec: String = call.function.pythonExec
-  override val idleTimeoutSeconds: Long = SparkEnv.get.conf.get(PYTHON_WORKER_IDLE_TIMEOUT_SECONDS)
 
   private var batch: ArrowWriter = _
   private val struct = new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
