@@ -35,7 +35,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Browser:
-    """Return the browser as a desk has it, without anything noted."""
+    """Return the browser as a desk has it, without the page of the test before and anything noted."""
+    browser.call("Page.navigate", url="about:blank")
     browser.size(1280, 900)
     browser.problems.clear()
     browser.requested.clear()
