@@ -26,7 +26,7 @@ from state_store.core.engine.database import Database
 from state_store.core.files import sparse
 from state_store.core.snapshots import restore, streamed_merge
 from state_store.core.storage.local_disk import local_disk_error
-from state_store.errors import BusyError, DamagedError, LocalDiskError, StorageError
+from state_store.errors import BusyError, DamagedError, LocalDiskError, StateStoreError, StorageError
 
 pytestmark = pytest.mark.tier("more")
 
@@ -183,15 +183,15 @@ def test_a_full_merge_that_takes_too_long_at_its_end_is_not_published(
 def test_tables_of_a_snapshot_that_may_be_there_are_not_deleted(
     large: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The storage fails when the archive has been written, and the lease is to be given back."""
+    """The process fails when the archive has been written, and the lease is to be given back."""
     job = limited(large, tmp_path / "reader")
     before = stored(job)
 
-    def refused(lease: Lease) -> None:
-        raise StorageError("the storage is gone")
+    def broken(lease: Lease) -> None:
+        raise RuntimeError("a storage of others")
 
-    monkeypatch.setattr(Lease, "release", refused)
-    with pytest.raises(StorageError, match="the storage is gone"):
+    monkeypatch.setattr(Lease, "release", broken)
+    with pytest.raises(StateStoreError, match="a storage of others"):
         job.merge("full")
     monkeypatch.undo()
     made = stored(job) - before
