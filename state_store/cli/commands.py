@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import io
 import sys
@@ -80,8 +79,12 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that arguments name, and the others; an error names the nearest command."""
+        if args[0] in NAMES or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        import difflib
+
         nearest = difflib.get_close_matches(args[0], NAMES, n=1)
-        if args[0] in NAMES or args[0].startswith("-") or not nearest:
+        if not nearest:
             return super().resolve_command(ctx, args)
         raise click.UsageError(f"No such command '{args[0]}'. The nearest is '{nearest[0]}'.", ctx)
 

@@ -7,6 +7,7 @@ values of which it makes other texts than Python are made in Python.
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import functools
 import io
@@ -203,13 +204,29 @@ def print_rows(
         if form == "table":
             return _print_rows_as_table(batches, schema, units or {})
         return _write_texts(batches, schema, form, output.write)
+    with _file_at(target) as local:
+        return _write_file(batches, schema, form, local)
+
+
+@contextlib.contextmanager
+def _file_at(target: str) -> Iterator[Path]:
+    """Yield an empty file that becomes the target when the body ends; if it fails, nothing is left.
+
+    Raises:
+        ConflictError: if the target exists.
+    """
     path = local_path(target)
-    if path is None:
-        with new_file(target) as local:
-            return _write_file(batches, schema, form, local)
-    if path.exists():
+    if path is not None and path.exists():
         raise ConflictError(f"'{path}' exists already; it is not replaced", file=str(path))
-    return _write_file(batches, schema, form, path)
+    with new_file(target) if path is None else contextlib.nullcontext(path) as local:
+        with open(local, "xb"):
+            pass
+        try:
+            with removed_at_end(local.unlink):
+                yield local
+        except BaseException:
+            remove_unneeded(local)
+            raise
 
 
 def _print_rows_as_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, units: Units) -> int:
@@ -443,15 +460,11 @@ def _is_interval(value: Any) -> bool:
 def _interval(value: Any) -> str:
     """Return an interval; without months it reads as the `timedelta` of a column of days to seconds."""
     days, microseconds = divmod(value.days * _DAY_US + value.nanoseconds // 1000, _DAY_US)
-    parts = [_counted(value.months, "month")] if value.months else []
-    parts += [_counted(days, "day")] if days else []
+    parts = [counted(value.months, "month")] if value.months else []
+    parts += [counted(days, "day")] if days else []
     if microseconds or not parts or (days and not value.months):
         parts.append(str(datetime.timedelta(microseconds=microseconds)))
     return ", ".join(parts)
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}{'s' * (abs(count) != 1)}"
 
 
 def print_document(value: Any, target: str | None) -> None:
@@ -463,40 +476,17 @@ def print_document(value: Any, target: str | None) -> None:
     if target is None:
         output.print_json(value)
         return
-    path = local_path(target)
-    if path is None:
-        with new_file(target) as local:
-            _write_text(local, output.json_text(value))
-        return
-    if path.exists():
-        raise ConflictError(f"'{path}' exists already; it is not replaced", file=str(path))
-    _write_text(path, output.json_text(value))
-
-
-def _write_text(path: Path, text: str) -> None:
-    with open(path, "xb"):
-        pass
-    try:
-        with removed_at_end(path.unlink), writing_file(path):
-            path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    except BaseException:
-        remove_unneeded(path)
-        raise
+    with _file_at(target) as local, writing_file(local):
+        local.write_text(output.json_text(value), encoding="utf-8", errors="surrogatepass")
 
 
 def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, form: str, path: Path) -> int:
-    with open(path, "xb"):
-        pass
-    try:
-        with removed_at_end(path.unlink), writing_file(path) as reading:
-            read = reading(batches)
-            if form == "parquet":
-                return _write_parquet(read, schema, path)
-            with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
-                return _write_texts(read, schema, form, file.write)
-    except BaseException:
-        remove_unneeded(path)
-        raise
+    with writing_file(path) as reading:
+        read = reading(batches)
+        if form == "parquet":
+            return _write_parquet(read, schema, path)
+        with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
+            return _write_texts(read, schema, form, file.write)
 
 
 def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: Path) -> int:

@@ -137,7 +137,7 @@ def check_flag(name: str, value: object) -> None:
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun in singular or plural: `1 file`, `2 files`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if abs(number) == 1 else f"{number} {noun}s"
 
 
 def shown(value: object) -> str:

@@ -112,7 +112,7 @@ def test_the_python_of_a_processor_is_that_of_its_session(spark, stream, conf):
 
 IDLE = "spark.python.worker.idleTimeoutSeconds"
 KILLS = "spark.python.worker.killOnIdleTimeout"
-NEVER_S = 20
+NEVER_S = 100
 """Seconds after which a worker that is not killed goes on."""
 
 

@@ -6,7 +6,7 @@ import java.nio.file.{Files, Path => LocalPath, StandardCopyOption}
 import java.util.concurrent.ConcurrentLinkedQueue
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{DelegateToFileSystem, Path, RawLocalFileSystem}
+import org.apache.hadoop.fs.{DelegateToFileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
@@ -61,17 +61,7 @@ object KeptFiles {
   }
 
   /** Local files of any scheme, which note what is removed. */
-  final class LocalFiles extends RawLocalFileSystem {
-    private var uri: URI = _
-
-    /** The URI; Hadoop asks for it before it has given one. */
-    override def getUri: URI = Option(uri).getOrElse(super.getUri)
-
-    override def initialize(name: URI, conf: Configuration): Unit = {
-      uri = URI.create(s"${name.getScheme}:///")
-      super.initialize(name, conf)
-    }
-
+  final class LocalFiles extends SchemedFiles {
     override def delete(path: Path, recursive: Boolean): Boolean = {
       removed.add(path.getName)
       super.delete(path, recursive)

@@ -6,7 +6,7 @@ import java.nio.charset.StandardCharsets
 import java.nio.file.{Files, Paths}
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{DelegateToFileSystem, Path, RawLocalFileSystem}
+import org.apache.hadoop.fs.{DelegateToFileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
@@ -50,17 +50,7 @@ object MeetingWriters {
   }
 
   /** Local files, among which nothing can be renamed. */
-  final class Meeting extends RawLocalFileSystem {
-    private var uri: URI = _
-
-    /** The URI; Hadoop asks for it before it has given one. */
-    override def getUri: URI = Option(uri).getOrElse(super.getUri)
-
-    override def initialize(name: URI, conf: Configuration): Unit = {
-      uri = URI.create(s"${name.getScheme}:///")
-      super.initialize(name, conf)
-    }
-
+  final class Meeting extends SchemedFiles {
     override def rename(from: Path, to: Path): Boolean = {
       MeetingWriters.rename(to.toUri.getPath)
       false
