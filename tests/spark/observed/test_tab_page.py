@@ -1,4 +1,4 @@
-"""The tab's page in a real browser: its content, and the effect of its button."""
+"""The tab's page in a real browser: its content, the effect of its button, and the page of help."""
 
 from __future__ import annotations
 
@@ -69,4 +69,6 @@ def test_the_page_shows_the_query_and_its_button_makes_a_full_checkpoint(
     browser.picture(Path(os.environ.get("STATE_STORE_PICTURES", tmp_path)) / "checkpoints-tab.png")
     assert browser.requested
     assert [url for url in browser.requested if not url.startswith((app.ui, "data:", "blob:"))] == []
+    browser.call("Page.navigate", url=browser.evaluate("document.querySelector('#state-store .foot a').href"))
+    browser.wait("document.querySelector('main.help') !== null && document.readyState === 'complete'")
     assert browser.problems == []

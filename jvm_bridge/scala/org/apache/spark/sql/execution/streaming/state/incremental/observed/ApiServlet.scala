@@ -146,7 +146,8 @@ private[observed] object Responses {
     response.setContentType(kind)
     response.setHeader("Cache-Control", "no-store")
     response.setHeader("X-Content-Type-Options", "nosniff")
-    response.setHeader("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+    response.setHeader(
+      "Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'")
     response.getOutputStream.write(bytes)
   }
 }
