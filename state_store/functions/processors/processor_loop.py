@@ -167,7 +167,7 @@ class ProcessorLoop:
         groups = Groups(cut)
         handle, times = fail_on_stopiteration(self._processor.handleInputRows), self._times
         for keys in groups.runs(self._run_limit):
-            session.begin(keys)
+            session.begin(keys, groups.keys_ahead(_RUN) if self._runs > 1 else ())
             for number, (key, rows) in enumerate(groups.groups()):
                 session.enter(number)
                 yield from add(handle(key, rows, times))
@@ -219,11 +219,13 @@ class Groups:
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
         self._batch: Batch | None = None
-        self._first = 0
+        self._batch_ahead: Batch | None = None
+        self._first = self._stop = 0
         self._advance()
 
     def _advance(self) -> None:
-        self._batch, self._first = next(self._batches, None), 0
+        self._batch = self._batch_ahead or next(self._batches, None)
+        self._batch_ahead, self._first = None, 0
 
     def runs(self, limit: Any) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the keys of each run, of at most `limit()` groups; see `groups`."""
@@ -234,6 +236,20 @@ class Groups:
                 continue
             self._stop = min(self._first + limit(), count)
             yield keys[self._first : self._stop]
+
+    def keys_ahead(self, limit: int) -> list[tuple[Any, ...]]:
+        """Return the keys of the run after that which `runs` yielded last, `limit` at most; none if unknown.
+
+        The batch after is read if the run ends this one, and no further batch.
+        """
+        assert self._batch is not None
+        keys, start = self._batch.keys, self._stop
+        if start == len(keys):
+            last = keys[-1]
+            self._batch_ahead = self._batch_ahead or next(self._batches, None)
+            keys = self._batch_ahead.keys if self._batch_ahead is not None else []
+            start = int(bool(keys) and keys[0] == last)
+        return keys[start : start + limit]
 
     def groups(self) -> Iterator[tuple[tuple[Any, ...], Iterator[Any]]]:
         """Yield key and rows of each group of the run whose keys `runs` yielded last."""

@@ -1,9 +1,11 @@
 """The state of one task: a connection, the present group, and the operations that wait to be sent.
 
 A *run* is a number of groups that are handled one after the other. At its start, one message takes what the
-run before has written and brings the state that the groups of this run are likely to read; each variable
-learns that from the runs before. A read that was not foreseen takes the waiting operations with it. The JVM
-does operations in their order, so a read sees all writes before it.
+run before has written and asks for the state that the groups of the next run are likely to read; each
+variable learns that from the runs before. The JVM answers while the worker handles this run, whose state was
+asked for a run earlier. A read that was not foreseen takes the waiting operations with it. The JVM does
+operations in their order, so a read sees all writes before it; the state of a run is asked for ahead only if
+none of its keys is in the run before.
 
 A value of plain types travels as the tuple that it is (`RowCodec`). Any other travels as the pickle that
 PySpark's own client of state makes and reads, so that conversions, and their errors, are PySpark's.
@@ -17,7 +19,8 @@ import math
 import pickle
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
@@ -33,7 +36,11 @@ class StateCallError(Exception):
 
 
 class Channel:
-    """Channel to the JVM's `StateServer`, which sends one message after the other. Used by one thread."""
+    """Channel to the JVM's `StateServer`, which sends one message after the other. Used by one thread.
+
+    The JVM reads no message while it writes an answer, so the answer to a posted message is read before
+    another message goes.
+    """
 
     def __init__(self, address: str, secret: str) -> None:
         """Connect to `address`, the path of a Unix socket or `host:port`.
@@ -50,23 +57,39 @@ class Channel:
             self._socket = socket.create_connection((host, int(port)))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb", 1 << 16)
+        self._is_due = False
+        self._posted: tuple[int, Any] = (DONE, None)
         self._send(secret)
 
     def call(self, *message: Any) -> Any:
         """Send a message and return the result of its answer.
 
         Raises:
-            StateCallError: the JVM refused the call or failed in it.
+            StateCallError: the JVM refused the call or failed in it, or in the posted message before it.
         """
-        try:
+        self.answer()
+        with _told_losses():
             self._send(message)
-            (length,) = struct.unpack("!i", self._read(4))
-            status, result = pickle.loads(self._read(length))
-        except (OSError, EOFError) as error:
-            raise StateCallError(f"the connection to the state of this task is closed ({error})") from error
-        if status != DONE:
-            raise StateCallError(result)
-        return result
+            return _result(*self._receive())
+
+    def post(self, *message: Any) -> None:
+        """Send a message whose answer `answer` returns. Raises StateCallError as `call`."""
+        self.answer()
+        with _told_losses():
+            self._send(message)
+        self._is_due = True
+
+    def answer(self) -> Any:
+        """Return the result of the last posted message; `None` if there was none.
+
+        Raises:
+            StateCallError: the JVM refused it or failed in it.
+        """
+        if self._is_due:
+            self._is_due = False
+            with _told_losses():
+                self._posted = self._receive()
+        return _result(*self._posted)
 
     def close(self) -> None:
         """Close the connection; the JVM's server ends."""
@@ -83,11 +106,32 @@ class Channel:
         struct.pack_into("!i", data, 0, len(data) - 4)
         self._socket.sendall(data)
 
+    def _receive(self) -> tuple[int, Any]:
+        """Return status and result of the next answer."""
+        (length,) = struct.unpack("!i", self._read(4))
+        status, result = pickle.loads(self._read(length))
+        return status, result
+
     def _read(self, length: int) -> bytes:
         data = self._file.read(length)
         if len(data) < length:
             raise EOFError("the JVM has closed it")
         return data
+
+
+def _result(status: int, result: Any) -> Any:
+    if status != DONE:
+        raise StateCallError(result)
+    return result
+
+
+@contextmanager
+def _told_losses() -> Iterator[None]:
+    """Raise StateCallError for a connection that is lost."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        raise StateCallError(f"the connection to the state of this task is closed ({error})") from error
 
 
 # The codes of operations, as in the JVM's `StateAnswers`.
@@ -111,6 +155,9 @@ EXISTS = 16
 ITERATE = 17
 VALUE_UPDATES = 18
 MAP_UPDATES = 19
+
+_FAILURE = "state of processors"
+"""The beginning of an error in operations that were sent together."""
 
 _MAX_OPERATIONS = 200_000
 _MAX_BYTES = 16 << 20
@@ -137,46 +184,61 @@ class Session:
         self._key: Any = None
         self._key_sent = False
         self._iterators = 0
-        self._run_keys: list[Any] = []
-        self._slots: list[int] = []
+        self._run = _Run((), [], [])
+        self._ahead: _Run | None = None
         self._groups_before = 0
-        self._run = 0
-        self._fetched: dict[Any, int] = {}
 
-    def begin(self, keys: Sequence[tuple[Any, ...]]) -> None:
-        """Start a run over groups with these keys."""
-        self._run_keys = [self._keys.key(key) for key in keys]
-        places: dict[Any, int] = {}
-        self._slots = [places.setdefault(key, len(places)) for key in self._run_keys]
+    def begin(self, keys: Sequence[Any], next_keys: Sequence[Any] = ()) -> None:
+        """Start a run over groups with these keys; ask for that of the next run, if its keys are known."""
+        run, self._ahead = self._ahead, None
+        if run is None or run.keys != keys:
+            run = self._new_run(keys)
+            fetched = self._exchange(_FAILURE, *run.reads)[1] if self._pending or run.fetched else []
+        else:
+            fetched = self._answer()[1] if run.fetched else []
+        for place, variable in enumerate(run.fetched):
+            variable.fill(fetched[place :: len(run.fetched)])
+        for variable in self.variables:
+            if variable not in run.fetched:
+                variable.fill([])
+        self._run = run
+        if next_keys:
+            self._ask_ahead(next_keys)
+        self._groups_before = len(keys)
+        self.batches = True
+
+    def _new_run(self, keys: Sequence[Any]) -> _Run:
+        """Return a run; its variables decide what to fetch by the reads since they did so last."""
         for variable in self.variables:
             variable.decide(self._groups_before)
-        prefetching = [variable for variable in self.variables if variable.prefetches]
-        fetches = [part for variable in prefetching for part in variable.fetch()]
-        if self._pending or prefetching:
-            fetched = self._exchange("state of processors", list(places) if prefetching else [], fetches)[1]
-            for number, variable in enumerate(prefetching):
-                variable.fill(fetched[number :: len(prefetching)])
-        for variable in self.variables:
-            if variable not in prefetching:
-                variable.fill([])
-        self._groups_before = len(keys)
-        self._run += 1
-        self.batches = True
+        self._groups_before = 0
+        fetched = [variable for variable in self.variables if variable.prefetches]
+        return _Run(keys, [self._keys.key(key) for key in keys], fetched)
+
+    def _ask_ahead(self, keys: Sequence[Any]) -> None:
+        run = self._new_run(keys)
+        if run.places.keys().isdisjoint(self._run.places):
+            self._ahead = run
+            if self._pending or run.fetched:
+                with _failure(_FAILURE):
+                    self.channel.post("run", self._taken(), *run.reads)
+
+    def _answer(self) -> Any:
+        with _failure(_FAILURE):
+            return self.channel.answer()
 
     def fetch(self, variable: Any) -> None:
         """Fetch what a variable holds for all keys of the run, unless `begin` or this did so already."""
-        if variable.prefetches or self._fetched.get(variable) == self._run:
+        run = self._run
+        if variable in run.fetched:
             return
-        self._fetched[variable] = self._run
-        fetched = self._exchange(
-            "state of processors", list(dict.fromkeys(self._run_keys)), list(variable.fetch())
-        )
-        variable.fill(fetched[1])
+        run.fetched.append(variable)
+        variable.fill(self._exchange(_FAILURE, list(run.places), list(variable.fetch()))[1])
 
     def enter(self, number: int) -> None:
         """Make the group with this number in the run the present one."""
-        self._key = self._run_keys[number]
-        self.slot = self._slots[number]
+        self._key = self._run.sent[number]
+        self.slot = self._run.slots[number]
         self.group += 1
         self.stamp += 1
         self._key_sent = False
@@ -192,7 +254,7 @@ class Session:
     def flush(self) -> None:
         """Send the waiting operations."""
         if self._pending:
-            self._exchange("state of processors", [], [])
+            self._exchange(_FAILURE, [], [])
 
     def write(self, failure: str, is_safe: bool, length: int, code: int, *arguments: Any) -> None:
         """Add an operation without a result; send it at once if the JVM may refuse it.
@@ -242,10 +304,8 @@ class Session:
     def call(self, failure: str, *message: Any) -> Any:
         """Send the waiting operations, then another message; return its result."""
         self.flush()
-        try:
+        with _failure(failure):
             return self.channel.call(*message)
-        except StateCallError as error:
-            raise PySparkRuntimeError(f"{failure}: {error}") from None
 
     def new_iterator(self) -> int:
         """Return a number for an iterator in the JVM."""
@@ -261,14 +321,45 @@ class Session:
         pending += arguments
 
     def _exchange(self, failure: str, keys: list[Any], fetches: list[Any]) -> Any:
+        with _failure(failure):
+            return self.channel.call("run", self._taken(), keys, fetches)
+
+    def _taken(self) -> list[Any]:
+        """Return the waiting operations, which wait no more."""
         operations, self._pending = self._pending, []
         self._pending_bytes = 0
         self._key_sent = False
         self.stamp += 1
-        try:
-            return self.channel.call("run", operations, keys, fetches)
-        except StateCallError as error:
-            raise PySparkRuntimeError(f"{failure}: {error}") from None
+        return operations
+
+
+class _Run:
+    """The groups of a run: keys as the caller has them, and as they travel, with the place of each.
+
+    `fetched` has the variables whose states are known for all keys when the run begins, or since.
+    """
+
+    def __init__(self, keys: Sequence[Any], sent: list[Any], fetched: list[Any]) -> None:
+        self.keys = keys
+        self.sent = sent
+        self.fetched = fetched
+        self.places: dict[Any, int] = {}
+        self.slots = [self.places.setdefault(key, len(self.places)) for key in sent]
+
+    @property
+    def reads(self) -> tuple[list[Any], list[Any]]:
+        """The keys and the reads of each key that bring what `fetched` has, as a message has them."""
+        keys = list(self.places) if self.fetched else []
+        return keys, [part for variable in self.fetched for part in variable.fetch()]
+
+
+@contextmanager
+def _failure(text: str) -> Iterator[None]:
+    """Raise PySpark's error, which begins with this text, for a call that failed."""
+    try:
+        yield
+    except StateCallError as error:
+        raise PySparkRuntimeError(f"{text}: {error}") from None
 
 
 _INTEGERS = {types.ByteType: 7, types.ShortType: 15, types.IntegerType: 31, types.LongType: 63}
@@ -301,6 +392,9 @@ class RowCodec:
         self._dump = _client()._serialize_to_bytes
         self._exact = [_exact(field, are_keys) for field in schema.fields]
         self._is_plain = all(self._exact)
+        has_doubles = any(isinstance(field.dataType, types.DoubleType) for field in schema.fields)
+        self.all_kept = self._is_plain and not has_doubles
+        """True if `is_kept` is true for each key that comes from the JVM."""
         self._come_back = come_back
         self._safe = [_safe(field.dataType, field.nullable) for field in schema.fields]
         self.is_quick = self._quick_check()

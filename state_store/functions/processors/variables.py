@@ -311,10 +311,11 @@ class BatchedMap(MapState, Variable):
 
     def fill(self, fetched: list[Any]) -> None:
         self.fill_complete(fetched)
+        is_kept = self._keys.is_kept
         self.known = {
             slot: _Map(dict(entries), True, True)
             for slot, entries in self.known.items()
-            if all(self._keys.is_kept(key) for key, _ in entries)
+            if self._keys.all_kept or all(is_kept(key) for key, _ in entries)
         }
         self._stamp = -1
 

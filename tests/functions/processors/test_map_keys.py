@@ -224,7 +224,7 @@ def test_groups_share_a_state_if_and_only_if_their_keys_are_the_same(group):
     encoded = [store._encoded(unpickled(session._keys.key(key))) for key in keys]
     first = {code: place for place, code in reversed(list(enumerate(encoded)))}
     same = [first[code] for code in encoded]
-    slots = session._slots
+    slots = session._run.slots
     assert [slots.index(slot) for slot in slots] == same
 
 

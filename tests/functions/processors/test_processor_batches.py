@@ -122,11 +122,14 @@ def pysparks_frames(batches, offsets, max_records, max_bytes):
 def ours(batches):
     """Return key and what the processor gets of each group, all of it read."""
     groups = Groups(batches)
-    found = []
+    found, ahead = [], []
     for keys in groups.runs(lambda: 2):
+        assert ahead in ([], keys)
+        ahead = groups.keys_ahead(2)
         seen = [(key, list(rows)) for key, rows in groups.groups()]
         assert repr([key for key, _ in seen]) == repr(keys)
         found += seen
+    assert ahead == []
     return found
 
 
@@ -286,10 +289,23 @@ def test_a_group_of_many_batches_is_read_as_it_comes():
 
     groups = Groups(RowBatch.batches(batches(), [0]))
     for _ in groups.runs(lambda: 1000):
+        assert groups.keys_ahead(1000) == []
         for _, rows in groups.groups():
             for number, _ in enumerate(rows):
-                assert taken <= number // 10 + 1
+                assert taken <= number // 10 + 2
     assert taken == 50
+
+
+def test_the_keys_of_the_next_run_are_known_where_a_group_goes_on_in_the_next_batch_too():
+    batches = [pa.RecordBatch.from_pydict({"k": keys}) for keys in ([1, 2, 3], [3, 4], [4], [5, 6])]
+    groups = Groups(RowBatch.batches(iter(batches), [0]))
+    runs = []
+    for keys in groups.runs(lambda: 2):
+        runs.append((keys, groups.keys_ahead(2)))
+        for _, rows in groups.groups():
+            list(rows)
+    keys = [[(1,), (2,)], [(3,)], [(4,)], [(5,), (6,)]]
+    assert runs == list(zip(keys, [keys[1], keys[2], [], []], strict=True))
 
 
 def test_rows_for_a_processor_of_vectors_get_the_types_of_the_query_and_keep_their_groups():

@@ -1,8 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.processors
 
-import java.io.{
-  BufferedInputStream, BufferedOutputStream, DataInputStream, DataOutputStream, EOFException, File, IOException
-}
+import java.io.{BufferedInputStream, BufferedOutputStream, DataInputStream, DataOutputStream, File, IOException}
 import java.net.{InetAddress, InetSocketAddress, StandardProtocolFamily, UnixDomainSocketAddress}
 import java.nio.channels.{Channels, ClosedChannelException, ServerSocketChannel, SocketChannel}
 import java.nio.charset.StandardCharsets.UTF_8
@@ -83,7 +81,7 @@ private[processors] final class StateServer(answers: StateAnswers) extends Runna
         }
       }
     } catch {
-      case _: EOFException => // the worker is gone
+      case _: IOException => // the worker is gone
     }
   }
 
