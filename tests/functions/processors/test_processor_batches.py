@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
-from pyspark.sql.conversion import ArrowBatchTransformer
 
 from state_store.functions.group_context import GROUP
 from state_store.functions.processors.processor_loop import FrameStream, Groups, RowBatch, row_attributes
@@ -90,6 +89,8 @@ def header(offsets, max_records=10_000, max_bytes=64 << 20):
 
 def pysparks_frames(batches, offsets, max_records, max_bytes):
     """Do what `worker.py` of PySpark 4.3 does for SQL_TRANSFORM_WITH_STATE_PANDAS_UDF."""
+    from pyspark.sql.conversion import ArrowBatchTransformer  # which older releases have not
+
     total_bytes = total_rows = 0
     average = 0.0
 
