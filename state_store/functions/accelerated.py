@@ -46,6 +46,7 @@ from state_store.functions.group_context import (
     exempt_imports,
     fields_without_state,
     is_older_spark,
+    keep_cause,
 )
 from state_store.functions.stream import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 
@@ -77,7 +78,11 @@ def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iter
     first = next(batches, None)
     if first is not None:
         header = Header.parse(first.column(0)[0].as_py())
-        yield from GroupLoop(function, header, itertools.chain([first], batches)).answers()
+        try:
+            yield from GroupLoop(function, header, itertools.chain([first], batches)).answers()
+        except Exception as error:
+            keep_cause(error)
+            raise
 
 
 class GroupLoop:

@@ -10,7 +10,10 @@ import dataclasses
 import functools
 import gc
 import json
+import os
 import sys
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -288,6 +291,23 @@ def older_struct(
     in_utc = pa.struct([_zoned(field, "UTC") for field in schema])  # as Spark's errors name the types
     struct, kind = rules._create_struct_array(frame, in_utc), pa.struct(list(schema))
     return struct if in_utc == kind else struct.cast(kind)
+
+
+# ---- errors ---------------------------------------------------------------------------------------------
+
+
+def keep_cause(error: Exception) -> None:
+    """Let PySpark's worker show the cause of an error that was raised outside of the user's code.
+
+    The worker simplifies tracebacks: of an error with frames of other code than PySpark's it hides those of
+    PySpark and the cause, such as the user's line that raised `StopIteration`. Frames of this package are
+    not to count as other code. The worker ends after the error, and with it its environment.
+    """
+    import pyspark
+
+    own = (str(Path(pyspark.__file__).parent), f"{Path(__file__).parents[1]}{os.sep}")
+    if all(frame.filename.startswith(own) for frame in traceback.extract_tb(error.__traceback__)):
+        os.environ.pop("SPARK_SIMPLIFIED_TRACEBACK", None)
 
 
 # ---- garbage collection ---------------------------------------------------------------------------------

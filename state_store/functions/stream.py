@@ -37,6 +37,7 @@ from state_store.functions.group_context import (
     GroupTooLargeError,
     Header,
     Result,
+    keep_cause,
 )
 
 if TYPE_CHECKING:
@@ -54,10 +55,14 @@ PUT, KEEP, CLEAR, REMOVE = 0, 1, 2, 3
 def run(function: ManyGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Call `function` for every batch of the stream; one output batch for each, or several."""
     stream = None
-    for batch in batches:
-        if stream is None:
-            stream = GroupStream(function, Header.parse(batch.column(0)[0].as_py()))
-        yield from stream.answers(batch)
+    try:
+        for batch in batches:
+            if stream is None:
+                stream = GroupStream(function, Header.parse(batch.column(0)[0].as_py()))
+            yield from stream.answers(batch)
+    except RuntimeError as error:  # also of a function that stops
+        keep_cause(error)
+        raise
 
 
 class GroupStream:

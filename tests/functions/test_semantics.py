@@ -32,6 +32,7 @@ from sample_functions import (
     misaligned,
     no_frames,
     shown,
+    stops,
     total,
     total_of_rows,
     total_per_group,
@@ -412,6 +413,14 @@ def test_user_exception_keeps_its_traceback(stream, conf, function, enabled):
     assert "KeyError: 'the key that this test made up'" in message
     assert "functions.py" in message and "# the line of the user" in message
     assert {version for _, version in made.deltas()} == {1}
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("mark", [lambda function: function, accelerate, per_group])
+def test_a_function_that_stops_is_shown_with_its_line(stream, mark):
+    with pytest.raises(StreamingQueryException, match="generator raised StopIteration") as error:
+        stream("k string, v double", BATCHES[:1]).run(totals(mark(stops)))
+    assert "# the line of the user" in str(error.value)
 
 
 def test_bad_result_writes_nothing(stream, conf):

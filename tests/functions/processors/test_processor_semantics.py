@@ -70,7 +70,7 @@ def test_errors_are_sparks_at_the_line_of_the_user(spark, processor):
 
 
 def test_timers_that_cannot_be_listed_without_time_are_refused_at_the_line_of_the_user(spark):
-    """Spark's worker takes the refusal for the end of the list, and fails at its next call or waits for ever."""
+    """Spark's worker takes the refusal for the end of the list, and fails at its next call or waits."""
     text, _ = play(spark, processors.ListedTimersWithoutTime, "true")
     assert isinstance(text, str)
     assert last_lines(text)[0]
