@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import decimal
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -54,6 +56,19 @@ class Waits(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+class Fails(Keeps):
+    """Fails at the first group, or dies there by a signal."""
+
+    def __init__(self, by_signal: bool) -> None:
+        self._by_signal = by_signal
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        count = len(list(rows))
+        if self._by_signal:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        raise KeyError(f"made up for {count} rows")
 
 
 class KeepsFrames(Keeps):

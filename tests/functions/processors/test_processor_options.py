@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from option_processors import OUTPUT, VARIABLES, Keeps, KeepsFrames, Sizes, Waits
+from option_processors import OUTPUT, VARIABLES, Fails, Keeps, KeepsFrames, Sizes, Waits
 from pyspark.errors import StreamingQueryException
 from test_processors import BATCHED, OURS, PROCESSORS
 from test_spark_options import REACH_WORKERS, SCHEMA, UDF, batches
@@ -135,6 +135,29 @@ def test_a_session_cannot_let_idle_workers_be_killed(spark, stream, conf, applic
     conf(f"{UDF}.killOnIdleTimeout", "true")
     application(IDLE, "1")
     assert waited(spark, stream, conf, 3, is_batched)
+
+
+MARKS = ("worker.py", "count = ", "Fatal Python error")
+"""Texts that show a whole traceback, its locals, and the report of a death."""
+
+
+@pytest.mark.older(more=("4.1",), long=("4.2",))
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_an_error_is_shown_as_the_application_says(spark, stream, conf, by_signal):
+    """Spark's runner of processors heeds no option of the session that shortens or adds to an error."""
+    for name in ("hideTraceback", "simplifiedTraceback", "tracebackWithLocals", "faulthandler"):
+        conf(f"{UDF}.{name}.enabled", "true")
+    for name, value in OURS.items():
+        conf(name, value)
+    found = []
+    for is_batched in (False, True):
+        conf(PROCESSORS, str(is_batched).lower())
+        made, processor = stream(SCHEMA, batches()[:1]), Fails(by_signal)
+        with pytest.raises(StreamingQueryException) as error:
+            made.run(lambda df, p=processor: df.groupBy("k").transformWithState(p, OUTPUT, "update", "None"))
+        found.append([mark in str(error.value) for mark in MARKS])
+    assert found[1] == found[0]
+    assert any(found[0]) != by_signal
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.spark.SparkEnv
 import org.apache.spark.api.python.ChainedPythonFunctions
-import org.apache.spark.internal.config.Python.{PYTHON_WORKER_IDLE_TIMEOUT_SECONDS, PYTHON_WORKER_KILL_ON_IDLE_TIMEOUT}
+import org.apache.spark.internal.config.Python
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
@@ -27,8 +27,14 @@ abstract class SerialArrowRunner(
   override val pipelinedEnabled: Boolean = false
 }
 
-/** The time after which a worker that neither reads nor writes is idle, of the application and not of the session. */
-trait IdleAsTheApplicationSays extends SerialArrowRunner {
-  override val idleTimeoutSeconds: Long = SparkEnv.get.conf.get(PYTHON_WORKER_IDLE_TIMEOUT_SECONDS)
-  override val killOnIdleTimeout: Boolean = SparkEnv.get.conf.get(PYTHON_WORKER_KILL_ON_IDLE_TIMEOUT)
+/** The settings that Spark's runner of processors takes from the application, or does without, and not from the session. */
+trait AsTheApplicationSays extends SerialArrowRunner {
+  override val idleTimeoutSeconds: Long = SparkEnv.get.conf.get(Python.PYTHON_WORKER_IDLE_TIMEOUT_SECONDS)
+  override val killOnIdleTimeout: Boolean = SparkEnv.get.conf.get(Python.PYTHON_WORKER_KILL_ON_IDLE_TIMEOUT)
+  override val tracebackDumpIntervalSeconds: Long = SparkEnv.get.conf.get(Python.PYTHON_WORKER_TRACEBACK_DUMP_INTERVAL_SECONDS)
+  override val killWorkerOnFlushFailure: Boolean = SparkEnv.get.conf.get(Python.PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE)
+  override val faultHandlerEnabled: Boolean = SparkEnv.get.conf.get(Python.PYTHON_WORKER_FAULTHANLDER_ENABLED)
+  override val hideTraceback: Boolean = false
+  override val simplifiedTraceback: Boolean = false
+  override val tracebackWithLocals: Boolean = false
 }

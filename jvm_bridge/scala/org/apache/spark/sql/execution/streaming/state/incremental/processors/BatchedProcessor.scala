@@ -34,7 +34,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
-  ArrowTypes, IdleAsTheApplicationSays, Jar, ProcessorHandles, SerialArrowRunner, StatefulProcessors, WorkerSettings
+  ArrowTypes, AsTheApplicationSays, Jar, ProcessorHandles, SerialArrowRunner, StatefulProcessors, WorkerSettings
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
@@ -242,7 +242,7 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec with Repl
 private[processors] class RowsRunner(
     call: ProcessorCall, server: StateServer, rows: Iterator[InternalRow], metrics: Map[String, SQLMetric])
     extends UncompressedArrowRunner(call.command(server), call.inputType, call.settings, metrics)
-    with IdleAsTheApplicationSays {
+    with AsTheApplicationSays {
 
   // Spark's runner of processors takes it from the function, and not from the session.
   override val pythonExec: String = call.function.pythonExec
