@@ -66,30 +66,29 @@ class Channel:
 
         Raises:
             StateCallError: the JVM refused the call or failed in it, or in the posted message before it.
+            OSError, EOFError: the JVM has closed the connection, as after an error of a call before.
         """
-        self.answer()
-        with _told_losses():
-            self._send(message)
-            return _result(*self._receive())
+        self._settle()
+        self._send(message)
+        return _result(*self._receive())
 
     def post(self, *message: Any) -> None:
-        """Send a message whose answer `answer` returns. Raises StateCallError as `call`."""
-        self.answer()
-        with _told_losses():
-            self._send(message)
+        """Send a message whose answer `answer` returns. Raises errors as `call`."""
+        self._settle()
+        self._send(message)
         self._is_due = True
 
     def answer(self) -> Any:
-        """Return the result of the last posted message; `None` if there was none.
+        """Return the result of the last posted message. Raises errors as `call`."""
+        self._settle()
+        return _result(*self._posted)
 
-        Raises:
-            StateCallError: the JVM refused it or failed in it.
-        """
+    def _settle(self) -> None:
+        """Receive the answer to a posted message, if that is still to come."""
         if self._is_due:
             self._is_due = False
-            with _told_losses():
-                self._posted = self._receive()
-        return _result(*self._posted)
+            self._posted = self._receive()
+            _result(*self._posted)
 
     def close(self) -> None:
         """Close the connection; the JVM's server ends."""
@@ -115,7 +114,7 @@ class Channel:
     def _read(self, length: int) -> bytes:
         data = self._file.read(length)
         if len(data) < length:
-            raise EOFError("the JVM has closed it")
+            raise EOFError("the JVM has closed the connection to the state of this task")
         return data
 
 
@@ -123,15 +122,6 @@ def _result(status: int, result: Any) -> Any:
     if status != DONE:
         raise StateCallError(result)
     return result
-
-
-@contextmanager
-def _told_losses() -> Iterator[None]:
-    """Raise StateCallError for a connection that is lost."""
-    try:
-        yield
-    except (OSError, EOFError) as error:
-        raise StateCallError(f"the connection to the state of this task is closed ({error})") from error
 
 
 # The codes of operations, as in the JVM's `StateAnswers`.

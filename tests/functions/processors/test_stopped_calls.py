@@ -7,6 +7,7 @@ expired are one group, as there.
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.stateful_processor_util import (
 )
 from pyspark.util import fail_on_stopiteration
 
-from state_store.functions.processors import processor_loop
+from state_store.functions.processors import processor_loop, task_state
 from state_store.functions.processors.processor_loop import TaskHeader
 
 KEY = wire.schema({"k": "long"})
@@ -150,3 +151,13 @@ def test_an_object_that_timers_refill_is_what_it_was_at_the_end_of_all_timers(mo
     batches = ours(Refills(), wire.schema({"k": "long", "b": "binary"}), "processingTime")
     given = [(row["k"], row["b"]) for batch in batches for row in batch.to_pylist()]
     assert given == [(1, None), *((n, b"\x06") for n in range(7))]
+
+
+def test_a_connection_that_the_jvm_has_closed_is_no_error_of_pysparks() -> None:
+    """The JVM closes it after an error, which the processor may have caught."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = task_state.Channel(f"127.0.0.1:{server.getsockname()[1]}", "secret")
+        server.accept()[0].close()
+        session = task_state.Session(channel, task_state.RowCodec(wire.schema({"k": "long"}), True), 10)
+        with pytest.raises((OSError, EOFError)):
+            session.call("Error setting handle state", "state", "INITIALIZED")
