@@ -16,12 +16,12 @@ MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.probe.BesideR
 LONG = [
     pytest.param(seed, words, marks=pytest.mark.tier("long"))
     for seed in range(5, 25)
-    for words in ("", "feed", "families", "families feed")
+    for words in ("", "feed", "families", "families feed", "families avro", "families numbers")
 ]
 
 
 @pytest.mark.parametrize(
-    ("seed", "words"), [(1, ""), (2, "feed"), (3, "families"), (4, "families feed"), *LONG]
+    ("seed", "words"), [(1, "avro"), (2, "feed"), (3, "families"), (4, "families feed numbers"), *LONG]
 )
 def test_calls_are_answered_as_by_sparks_store(
     driver_class_path: str, tmp_path: Path, seed: int, words: str

@@ -25,11 +25,15 @@ import org.apache.spark.unsafe.types.UTF8String
  * feeds, if nothing took versions back meanwhile.
  *
  * Arguments: an empty directory, the seed, the number of batches, and the words `families` (many column families, of each
- * kind of key; else there is one of a random kind) and `feed` (no version is taken back).
+ * kind of key; else there is one of a random kind), `feed` (no version is taken back), `avro` (rows are encoded so) and
+ * `numbers` (versions have no ids).
  */
 object BesideRocksDB {
   private val columns = new StructType().add("group", StringType).add("number", LongType).add("share", DoubleType)
   private val timed = columns.add("_eventTime", LongType, nullable = false)
+  private val small = new StructType()
+    .add("byte", ByteType).add("short", ShortType).add("int", IntegerType).add("float", FloatType).add("flag",
+      BooleanType)
   private val values = new StructType().add("text", StringType).add("count", LongType)
 
   /** A column family; `prefix` are the columns of its prefix scans, null if it has none. */
@@ -48,6 +52,9 @@ object BesideRocksDB {
     Family("long prefix", PrefixKeyScanStateEncoderSpec(columns, 2), columns, StructType(columns.take(2))),
     Family("range", RangeKeyScanStateEncoderSpec(columns, Seq(1, 2)), columns, StructType(columns.tail)),
     Family("share", RangeKeyScanStateEncoderSpec(columns, Seq(2)), columns, StructType(columns.takeRight(1))),
+    Family("small", RangeKeyScanStateEncoderSpec(small, Seq(3, 0, 4)), small,
+      StructType(Seq(small(3), small(0), small(4)))),
+    Family("small prefix", PrefixKeyScanStateEncoderSpec(small, 3), small, StructType(small.take(3))),
     Family("time first", TimestampAsPrefixKeyStateEncoderSpec(timed), timed, null),
     Family("time last", TimestampAsPostfixKeyStateEncoderSpec(timed), timed, columns))
 
@@ -64,8 +71,7 @@ object BesideRocksDB {
       new SparkConf().setMaster("local[1]").setAppName("two stores").set("spark.ui.enabled", "false"))
     context.setLogLevel("OFF") // refusals are part of the walk
     val (seed, batches) = (arguments(1).toInt, arguments(2).toInt)
-    val walk =
-      new Walk(Paths.get(arguments(0)), new Random(seed), arguments.contains("families"), arguments.contains("feed"))
+    val walk = new Walk(Paths.get(arguments(0)), new Random(seed), arguments.drop(3).toSet)
     val differences = walk.run(batches)
     context.stop()
     differences.take(20).foreach(println)
@@ -73,10 +79,23 @@ object BesideRocksDB {
     System.exit(if (differences.isEmpty) 0 else 1)
   }
 
-  private final class Walk(root: Path, random: Random, hasFamilies: Boolean, isFeed: Boolean) {
-    private val single = kinds(random.nextInt(kinds.size))
+  /** A scan that both stores have open, and the rows of each that were not compared. */
+  private final class OpenScan(
+      val family: Family,
+      val name: String,
+      val isOrdered: Boolean,
+      val both: Seq[StateStoreIterator[UnsafeRowPair]]) {
+    val rows: Seq[mutable.ArrayBuffer[String]] = both.map(_ => mutable.ArrayBuffer.empty[String])
+  }
+
+  private final class Walk(root: Path, random: Random, words: Set[String]) {
+    private val hasFamilies = words("families")
+    private val isFeed = words("feed")
+    private val hasIds = !words("numbers")
+    private val known = if (words("avro")) kinds.filter(_.keys != small) else kinds // Avro has no bytes
+    private val single = known(random.nextInt(known.size))
     private val families =
-      if (hasFamilies) kinds.flatMap(kind => Seq(kind, kind.copy(name = kind.name + " list", isList = true)))
+      if (hasFamilies) known.flatMap(kind => Seq(kind, kind.copy(name = kind.name + " list", isList = true)))
       else Seq(single.copy(name = StateStore.DEFAULT_COL_FAMILY_NAME))
     private val roots = Seq("sparks", "own").map(name => Files.createDirectory(root.resolve(name)))
     private val knownKeys = mutable.Map.empty[Family, Vector[UnsafeRow]].withDefaultValue(Vector.empty)
@@ -88,17 +107,27 @@ object BesideRocksDB {
     private var versions = Vector(Seq(Option.empty[String], None))
     private var hasRemovedRanges = false
 
+    /** The families that operators have registered with the providers. Spark's store scans others, but decodes no row. */
+    private var registered = Set.empty[Family]
+    private val scans = mutable.ArrayBuffer.empty[OpenScan]
+
     /** The number of calls that were compared. */
     var calls = 0
 
     def run(batches: Int): Seq[String] = {
       for (_ <- 0 until batches) {
+        if (random.nextInt(4) == 0) readOnly(random.nextInt(versions.size))
         batch()
         if (!isFeed && random.nextInt(6) == 0) providers.foreach(_.doMaintenance())
-        if (!isFeed && random.nextInt(9) == 0 && versions.size > 2) versions = versions.dropRight(1)
+        // Without ids Spark's store takes snapshots of the versions that were taken back for those of the new ones.
+        if (!isFeed && hasIds && random.nextInt(9) == 0 && versions.size > 4) {
+          versions = versions.dropRight(1 + random.nextInt(3))
+          registered = registered.empty
+        }
         if (random.nextInt(9) == 0) {
           providers.foreach(_.close())
           providers = opened()
+          registered = registered.empty
         }
       }
       if (isFeed) families.foreach(compareFeeds)
@@ -110,26 +139,32 @@ object BesideRocksDB {
       Seq(classOf[RocksDBStateStoreProvider], classOf[IncrementalStateStoreProvider]).zip(roots).map {
         case (provider, directory) =>
           val conf = new SQLConf
-          Seq("providerClass" -> provider.getName, "checkpointFormatVersion" -> "2",
+          Seq("providerClass" -> provider.getName, "checkpointFormatVersion" -> (if (hasIds) "2" else "1"),
+            "encodingFormat" -> (if (words("avro")) "avro" else "unsaferow"),
             "rocksdb.changelogCheckpointing.enabled" -> "true", "rocksdb.mergeOperatorVersion" -> "1").foreach {
             case (name, value) => conf.setConfString(s"spark.sql.streaming.stateStore.$name", value)
           }
           val id = StateStoreProviderId(StateStoreId(s"$directory/state", 0, 0), UUID.randomUUID)
-          val first = if (hasFamilies) kinds.head else single
+          val first = if (hasFamilies) known.head else single
           StateStoreProvider.createAndInit(id, first.keys, values, first.spec, hasFamilies, StateStoreConf(conf),
-            new Configuration, useMultipleValuesPerKey = false, None)
+            new Configuration, useMultipleValuesPerKey = false,
+            Option.when(words("avro"))(new TestStateSchemaProvider))
       }
 
     private def batch(): Unit = {
       val number = versions.size - 1
-      stores = providers.zip(versions.last).map { case (provider, id) => provider.getStore(number, id) }
-      if (hasFamilies) families.filter(_ => random.nextInt(20) > 0).foreach { family =>
-        compare(s"create ${family.name}")(
-          _.createColFamilyIfAbsent(family.name, family.keys, values, family.spec, family.isList))
-      }
+      if (random.nextInt(3) == 0) {
+        readFrom(number)
+        stores = providers.zip(stores).zip(versions.last).map { case ((provider, store), id) =>
+          provider.upgradeReadStoreToWriteStore(store, number, id, forceSnapshotOnCommit = random.nextInt(20) == 0)
+        }
+      } else stores = providers.zip(versions.last).map { case (provider, id) => provider.getStore(number, id) }
+      if (hasFamilies) families.filter(family => !registered(family) || random.nextInt(20) > 0).foreach(create)
       for (_ <- 0 until random.nextInt(60)) call(families(random.nextInt(families.size)))
+      endScans()
       if (!isFeed && random.nextInt(8) == 0) {
         compare("abort")(_.abort())
+        registered = registered.empty
         if (random.nextBoolean()) callsAfterTheEnd()
       } else {
         compare("commit")(_.commit())
@@ -139,6 +174,85 @@ object BesideRocksDB {
         if (random.nextInt(3) == 0) callsAfterTheEnd()
         versions :+= ids
       }
+      leftScans()
+    }
+
+    private def create(family: Family): Unit = {
+      compare(s"create ${family.name}")(
+        _.createColFamilyIfAbsent(family.name, family.keys, values, family.spec, family.isList))
+      registered += family
+    }
+
+    /** Opens a version in both stores to read it, and reads rows. */
+    private def readFrom(number: Int): Unit = {
+      stores = providers.zip(versions(number)).map { case (provider, id) =>
+        provider.getReadStore(number, id).asInstanceOf[StateStore]
+      }
+      val names = stores.last.allColumnFamilyNames
+      val present = if (hasFamilies) families.filter(family => registered(family) && names(family.name)) else families
+      if (present.nonEmpty) for (_ <- 0 until random.nextInt(20)) readingCall(present(random.nextInt(present.size)))
+    }
+
+    private def readOnly(number: Int): Unit = {
+      readFrom(number)
+      endScans()
+      if (random.nextBoolean()) compare("release")(_.release()) else compare("abort of a reader")(_.abort())
+      leftScans()
+    }
+
+    /** Reads some open scans to their end, and closes others; the rest stay open beyond the end of the stores. */
+    private def endScans(): Unit = scans.toSeq.foreach { scan =>
+      random.nextInt(3) match {
+        case 0 => while (scans.contains(scan)) step(scan)
+        case 1 => close(scan)
+        case _ =>
+      }
+    }
+
+    /** Goes on with scans of stores that have ended. Only this store's: Spark's may read freed memory. */
+    private def leftScans(): Unit = scans.toSeq.foreach { scan =>
+      scan.both.head.close()
+      Try(scan.both.last.take(3).foreach(_.toString))
+      close(scan)
+    }
+
+    private def openScan(family: Family, key: UnsafeRow): Unit = {
+      val (name, (from, to)) = (family.name, ends(family, key))
+      val prefix = prefixOf(family, key)
+      val (kind, isOrdered, opening) = random.nextInt(6) match {
+        case 0 => ("iterator", family.isOrdered, (_: StateStore).iterator(name))
+        case 1 => ("iterator of lists", family.isOrdered, (_: StateStore).iteratorWithMultiValues(name))
+        case 2 => ("prefix", true, (_: StateStore).prefixScan(prefix, name))
+        case 3 => ("prefix of lists", true, (_: StateStore).prefixScanWithMultiValues(prefix, name))
+        case 4 => ("range", true, (_: StateStore).rangeScan(from, to, name))
+        case 5 => ("range of lists", true, (_: StateStore).rangeScanWithMultiValues(from, to, name))
+      }
+      val both = stores.map(store => Try(opening(store)))
+      if (both.forall(_.isSuccess)) scans += new OpenScan(family, s"$kind $name", isOrdered, both.map(_.get))
+      else
+        compare(s"open $kind $name")(store => both(stores.indexOf(store)).get.hasNext) // Spark's may refuse it so late
+    }
+
+    /** Reads some more rows of a scan. */
+    private def step(scan: OpenScan): Unit = {
+      val atMost = 1 + random.nextInt(8)
+      // Nobody asks for a row that is not read at once: Spark's store decodes it into a row that other calls reuse.
+      val before = scan.rows.head.size
+      compare(s"go on with ${scan.name}") { store =>
+        val i = stores.indexOf(store)
+        val read = scan.both(i).take(atMost).map(entry(scan.family, _)).toVector
+        scan.rows(i) ++= read
+        if (scan.isOrdered) read.mkString(" ") else read.size
+      }
+      if (scan.rows.head.size < before + atMost) {
+        compare(s"all of ${scan.name}")(store => scan.rows(stores.indexOf(store)).sorted.mkString(" "))
+        close(scan)
+      }
+    }
+
+    private def close(scan: OpenScan): Unit = {
+      scans -= scan
+      scan.both.foreach(_.close())
     }
 
     private def callsAfterTheEnd(): Unit = {
@@ -158,43 +272,54 @@ object BesideRocksDB {
           val value = newValue()
           compare(s"put $name")(_.put(key, value, name))
         case 3 => compare(s"remove $name")(_.remove(key, name))
-        case 4 => compare(s"get $name")(store => shown(values, store.get(key, name)))
-        case 5 => compare(s"exists $name")(_.keyExists(key, name))
-        case 6 =>
-          val keys = Array.fill(3)(aKey(family))
-          compare(s"multi-get $name")(_.multiGet(keys, name).map(shown(values, _)).toVector)
-        case 7 =>
+        case 4 =>
           val value = newValue()
           compare(s"merge $name")(_.merge(key, value, name))
-        case 8 =>
+        case 5 =>
           val added = list()
           compare(s"merge list $name")(_.mergeList(key, added, name))
-        case 9 =>
+        case 6 =>
           val put = list()
           compare(s"put list $name")(_.putList(key, put, name))
-        case 10 => compare(s"values $name")(_.valuesIterator(key, name).map(shown(values, _)).toVector)
-        case 11 => compare(s"iterator $name")(store => pairs(family, store.iterator(name), family.isOrdered))
-        case 12 =>
+        case 7 if hasFamilies && !isFeed && random.nextInt(4) == 0 => removeRange(family, key, aKey(family))
+        case 8 => rareCall(family, key)
+        case _ => readingCall(family)
+      }
+    }
+
+    private def readingCall(family: Family): Unit = {
+      val (name, key) = (family.name, aKey(family))
+      random.nextInt(14) match {
+        case 0 => compare(s"get $name")(store => shown(values, store.get(key, name)))
+        case 1 => compare(s"exists $name")(_.keyExists(key, name))
+        case 2 =>
+          val keys = Array.fill(3)(aKey(family))
+          compare(s"multi-get $name")(_.multiGet(keys, name).map(shown(values, _)).toVector)
+        case 3 => compare(s"values $name")(_.valuesIterator(key, name).map(shown(values, _)).toVector)
+        case 4 => compare(s"iterator $name")(store => pairs(family, store.iterator(name), family.isOrdered))
+        case 5 =>
           compare(s"iterator of lists $name")(store =>
             pairs(family, store.iteratorWithMultiValues(name), family.isOrdered))
-        case 13 => compare(s"prefix $name")(store => pairs(family, store.prefixScan(prefixOf(family, key), name)))
-        case 14 =>
+        case 6 => compare(s"prefix $name")(store => pairs(family, store.prefixScan(prefixOf(family, key), name)))
+        case 7 =>
           compare(s"prefix of lists $name")(store =>
             pairs(family, store.prefixScanWithMultiValues(prefixOf(family, key), name)))
-        case 15 =>
+        case 8 =>
           val (from, to) = ends(family, key)
           compare(s"range $name")(store => pairs(family, store.rangeScan(from, to, name)))
-        case 16 =>
+        case 9 =>
           val (from, to) = ends(family, key)
           compare(s"range of lists $name")(store => pairs(family, store.rangeScanWithMultiValues(from, to, name)))
-        case 17 if hasFamilies && !isFeed && random.nextInt(4) == 0 => removeRange(family, key, aKey(family))
-        case 18 => rareCall(family, key)
-        case _ =>
+        case 10 | 11 => openScan(family, key)
+        case _ => if (scans.nonEmpty) step(scans(random.nextInt(scans.size)))
       }
     }
 
     private def rareCall(family: Family, key: UnsafeRow): Unit = random.nextInt(10) match {
-      case 0 => compare(s"remove family ${family.name}")(_.removeColFamilyIfExists(family.name))
+      case 0 =>
+        compare(s"remove family ${family.name}")(_.removeColFamilyIfExists(family.name))
+        registered -= family
+        if (random.nextBoolean()) create(family)
       case 1 => compare("get of an unknown family")(_.get(key, "unknown"))
       case 2 => compare("get of no key")(_.get(null, family.name))
       case 3 => compare("put of no value")(_.put(key, null, family.name))
@@ -257,9 +382,12 @@ object BesideRocksDB {
     }
 
     private def pairs(family: Family, scan: Iterator[UnsafeRowPair], inOrder: Boolean = true): String = {
-      val all = scan.map(pair => s"${shown(family.keys, pair.key)}=${shown(values, pair.value)}").toVector
+      val all = scan.map(entry(family, _)).toVector
       (if (inOrder) all else all.sorted).mkString(" ")
     }
+
+    private def entry(family: Family, pair: UnsafeRowPair): String =
+      s"${shown(family.keys, pair.key)}=${shown(values, pair.value)}"
 
     private def prefixOf(family: Family, key: UnsafeRow): UnsafeRow =
       if (family.prefix == null) key
@@ -284,13 +412,22 @@ object BesideRocksDB {
       }
     }
 
-    private def newKey(family: Family): UnsafeRow = {
+    private def newKey(family: Family): UnsafeRow = if (family.keys == small) newSmallKey()
+    else {
       val group = oneOf("", "a", "ab", "b", "üüü", "z" * 300)
       val number = oneOf(0L, 1L, -1L, Long.MinValue, Long.MaxValue, random.nextInt(5) - 2L)
       val share = oneOf(0.0, -0.0, 1.5, -1.5, Double.NaN, Double.NegativeInfinity, Double.PositiveInfinity)
       val fields = Seq(maybe(UTF8String.fromString(group)), maybe(number), maybe(share))
       row(family.keys, if (family.keys == timed) fields :+ (random.nextInt(6) * 1000L) else fields)
     }
+
+    private def newSmallKey(): UnsafeRow = row(small,
+      Seq(
+        maybe(oneOf[Byte](0, -1, 1, Byte.MinValue, Byte.MaxValue)),
+        maybe(oneOf[Short](0, -1, 255, Short.MinValue, Short.MaxValue)),
+        maybe(oneOf(0, -1, 256, Int.MinValue, Int.MaxValue)),
+        maybe(oneOf(0f, -0f, 1.5f, -1.5f, Float.NaN, Float.MinValue, Float.MinPositiveValue, Float.NegativeInfinity)),
+        maybe(random.nextBoolean())))
 
     private def newValue(): UnsafeRow =
       row(values, Seq(maybe(UTF8String.fromString("v" * random.nextInt(40))), random.nextInt(200) - 100L))
