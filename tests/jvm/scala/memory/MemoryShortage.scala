@@ -10,15 +10,17 @@ private[incremental] object MemoryShortage {
   /**
    * Runs an action during which memory is allocated or copied this many times, and fails the next time. Returns true if
    * an allocation or copy failed.
+   *
+   * @param error makes the error of a message
    */
-  def after(uses: Int)(action: => Unit): Boolean = {
+  def after(uses: Int, error: String => Error = new OutOfMemoryError(_))(action: => Unit): Boolean = {
     var left = uses
     MemoryGuard.beforeUse = () => {
       left -= 1
-      if (left == -1) throw new OutOfMemoryError(reason)
+      if (left == -1) throw error(reason)
     }
     try action
-    catch { case e: OutOfMemoryError if e.getMessage == reason => }
+    catch { case e: Throwable if Option(e.getCause).getOrElse(e).getMessage == reason => }
     finally MemoryGuard.beforeUse = () => ()
     left < 0
   }

@@ -8,7 +8,7 @@ import scala.util.{Failure, Random, Try}
 import org.apache.spark.sql.execution.streaming.state.incremental.{TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{SlotHash, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryShortage, SlotHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, InconsistentStateException}
 
 /**
@@ -24,6 +24,7 @@ object Contradictions {
       memoryHasAsManyKeysAsThereAre(directory)
       generationsKeepTheirRecords(directory)
       noFewerKeysThanWerePut(directory)
+      halfAnIndexIsForgotten(directory)
       println("every contradiction is seen")
     } finally TestFiles.delete(directory)
   }
@@ -136,6 +137,43 @@ object Contradictions {
     seen[InconsistentStateException]("has 2 records in memory, and had 1")(state.indexCommitted())
     expect(state.tryBegin(version(1), readOnly = false).isEmpty, "contradictory memory is used")
     state.tryBegin(VersionId.empty, readOnly = false).get.abort()
+  }
+
+  private val prefix = Array[Byte](0, 0, 1, 0, 0, 0, 7)
+  private val ofPrefix = (0 until 200).map(i => prefix :+ i.toByte)
+
+  /** Commits a version whose rows of a prefix all have the number of the version before as their value. */
+  private def batchOfPrefix(state: StoreVersions, at: Long): Unit = {
+    val transaction = state.tryBegin(version(at), readOnly = false).get
+    transaction.scan(prefix, prefix.init :+ 8.toByte, ordered = true).close() // so that the index keeps the prefixes
+    ofPrefix.foreach(transaction.put(_, Array(at.toByte)))
+    transaction.committed(version(at + 1))
+  }
+
+  /** Checks the rows of a version, if memory has it. */
+  private def checkPrefix(state: StoreVersions, at: Long): Unit =
+    for (transaction <- state.tryBegin(version(at), readOnly = false)) {
+      val found = ofPrefix.map(transaction.get(_).head)
+      expect(found.forall(_ == at - 1), s"version $at has rows of another: $found")
+      transaction.abort()
+    }
+
+  /** A mapped file cannot be read while a version comes into the index. */
+  private def halfAnIndexIsForgotten(directory: File): Unit = {
+    var uses = 0
+    while (isForgotten(directory, uses)) uses += 1
+    expect(uses > 2, s"memory was used $uses times")
+  }
+
+  /** Returns true if an error came after this number of uses of memory. */
+  private def isForgotten(directory: File, uses: Int): Boolean = {
+    var failed = false
+    withState(directory) { state =>
+      Seq(0L, 1L).foreach(batchOfPrefix(state, _))
+      failed = MemoryShortage.after(uses, new InternalError(_))(state.indexCommitted())
+      Seq(1L, 2L).foreach(checkPrefix(state, _))
+    }
+    failed
   }
 
   private def noFewerKeysThanWerePut(directory: File): Unit = withState(directory) { state =>

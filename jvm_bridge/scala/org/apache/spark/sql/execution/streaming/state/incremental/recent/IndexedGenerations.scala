@@ -73,18 +73,31 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   /**
    * Adds the next generation and takes over the caller's reference to it. The generation before cannot be taken out any
    * more. If it throws because there is no memory, the index has not changed.
+   *
+   * @throws InconsistentStateException if the index has changed in part
    */
   private[recent] def publish(generation: Generation): Unit = {
     keepNewest(isEvicting = false)
     index.reserve(generation.records)
     replaced = Slots.allocate(generation.records, IndexedGenerations.replacedShift, memory, spillDirectory)
-    val put = putAll(generation)
-    if (put != generation.records) {
-      throw new InconsistentStateException(
-        s"${generation.version} has $put records in memory, and had ${generation.records}")
+    wholly {
+      val put = putAll(generation)
+      if (put != generation.records) {
+        throw new InconsistentStateException(
+          s"${generation.version} has $put records in memory, and had ${generation.records}")
+      }
+      append(generation)
     }
-    append(generation)
   }
+
+  /** Makes a change that nobody can use, nor make again, after an error: the error then says that. */
+  private def wholly[T](change: => T): T =
+    try change
+    catch {
+      case e: InconsistentStateException => throw e
+      case e: Throwable =>
+        throw new InconsistentStateException(s"The index of rows in memory has changed in part: $e", e)
+    }
 
   /** The newest generation, while it can be taken out and is not part of the orders. */
   private[recent] def newestChanges: Option[Generation] = if (replaced == null) None else generations.lastOption
@@ -117,7 +130,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
    * Undoes [[publish]] of the newest generation, and returns it with its reference. Rows that it replaced and that were
    * evicted since are in the base.
    */
-  private[recent] def unpublishNewest(): Generation = {
+  private[recent] def unpublishNewest(): Generation = wholly {
     val newest = generations.last
     var i = 0L
     newest.memtable.foreachRecord { record =>
@@ -638,7 +651,8 @@ private[incremental] object RecentIndex {
  * An error that says that the memory of a store contradicts itself: a defect of this program or of the machine. Nothing
  * of this memory may be used.
  */
-private[incremental] final class InconsistentStateException(message: String) extends IllegalStateException(message)
+private[incremental] final class InconsistentStateException(message: String, cause: Throwable = null)
+    extends IllegalStateException(message, cause)
 
 /**
  * A segment of records that the base has, too, and whose generation is gone: a part of a generation that is too large

@@ -122,7 +122,12 @@ private[incremental] final class OrderedIndex private[recent] (
   private def forgetOnFailure(action: => Unit): Unit =
     try action
     catch {
-      case _: IOException | _: IllegalStateException | _: OutOfMemoryError => forget()
+      case e: Throwable => // the action may have changed some of them
+        forget()
+        e match {
+          case _: IOException | _: IllegalStateException | _: OutOfMemoryError => ()
+          case _ => throw e
+        }
     }
 
   /** Drops the orders and prefixes until the next scan makes them anew. */

@@ -118,8 +118,9 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
 
   private def publish(n: Int): Unit = (0 until n).foreach { _ =>
     makeRoom(inIndex.bytesFor(waiting.head))
+    val above = waiting.tail // before, since it takes heap
     inIndex.publish(waiting.head)
-    waiting = waiting.tail
+    waiting = above
   }
 
   /**
