@@ -58,6 +58,9 @@ _DEADLINE_POLL_S = 0.5
 _ANY_PERCENT = 1_000_000
 """Percentage that no ratio of sizes of runs reaches."""
 
+_BY_SIZE = {"disable_auto_compactions": "false", "periodic_compaction_seconds": "0", "ttl": "0"}
+"""Options with which RocksDB compacts, but not everything as soon as one file is 30 days old."""
+
 _NO_LINK = "while link file to"
 """Words of RocksDB where a file system cannot link. Of its own it copies only after EXDEV and ENOTSUP."""
 
@@ -303,9 +306,10 @@ class Database(Closing):
 
         Raises:
             BusyError: If `deadline()` returns true before the end.
+            LocalDiskError: If the disk is full.
         """
         with translated("compact", str(self.directory)):
-            self._db.set_options({"disable_auto_compactions": "false"})
+            self._db.set_options(_BY_SIZE)
             try:
                 self._wait_idle(deadline)
             finally:
@@ -313,6 +317,7 @@ class Database(Closing):
             # A pending compaction may have started as its grace ended; its inputs are deleted when it ends.
             while self._property("rocksdb.num-running-compactions"):
                 self._pause(deadline)
+            self._check_compacted()
 
     def compact_newest(self, count: int, *, deadline: Callable[[], bool] = lambda: False) -> None:
         """Let RocksDB compact so many of the newest sorted runs, two at least, to one, and no other run.
@@ -338,6 +343,7 @@ class Database(Closing):
 
         Raises:
             BusyError: If `deadline()` returns true before the end.
+            LocalDiskError: If the disk is full.
         """
         import rocksdict
 
@@ -345,6 +351,7 @@ class Database(Closing):
         options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
         with translated("compact", str(self.directory)), self._watched(deadline):
             self._db.compact_range(None, None, options)
+        self._check_compacted()
 
     @contextmanager
     def _watched(self, deadline: Callable[[], bool]) -> Iterator[None]:
@@ -468,6 +475,7 @@ class Database(Closing):
         """
         idle_looks = 0
         while idle_looks <= _IDLE_LOOKS:
+            self._check_compacted()
             if self._property("rocksdb.num-running-compactions"):
                 idle_looks = 0
             elif not self._property("rocksdb.compaction-pending"):
@@ -481,6 +489,18 @@ class Database(Closing):
             self._cancel(wait=True)
             raise self._too_long()
         SYSTEM.sleep(_IDLE_POLL_S)
+
+    def _check_compacted(self) -> None:
+        """Raise LocalDiskError if a compaction has failed: RocksDB says nothing then, and may repeat it.
+
+        It stops after other failures than a full disk, and says the reason when it is closed.
+        """
+        if self._property("rocksdb.background-errors"):
+            raise LocalDiskError(
+                f"cannot compact '{self.directory}': the disk has no room for the result "
+                f"({remedy(errno.ENOSPC)})",
+                file=str(self.directory),
+            )
 
     def _cancel(self, *, wait: bool) -> None:
         self._cancelled = True

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import awaited
 
 from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.engine import ROCKSDB_VERSION
@@ -22,7 +23,14 @@ from state_store.core.engine.database import (
     write_delta,
     written_compression,
 )
-from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError, StorageError
+from state_store.errors import (
+    BusyError,
+    DamagedError,
+    InternalError,
+    LocalDiskError,
+    StateStoreError,
+    StorageError,
+)
 
 SETTINGS = DatabaseSettings(threads=1, max_runs=2, size_amplification_percent=1000)
 
@@ -128,6 +136,32 @@ def test_young_runs_are_merged_and_the_large_one_is_left(filled: Database) -> No
     assert after & before.keys() == {largest}
     assert len(after) == 2
     assert filled.get(b"\0\0" + b"0018") is None
+
+
+def test_the_large_run_is_left_however_old_it_is(filled: Database) -> None:
+    """RocksDB rewrites everything once a file is 30 days old; here a file is old after a second."""
+    before = {file.name: file for file in filled.files()}
+    largest = max(before.values(), key=lambda file: file.size_bytes).name
+    old_s = int(time.time()) + 2
+    awaited(lambda: time.time() > old_s, "the files are old")
+    filled._db.set_options({"periodic_compaction_seconds": "1", "ttl": "1"})
+    filled.compact_runs()
+    assert {file.name for file in filled.files()} & before.keys() == {largest}
+
+
+@pytest.mark.parametrize("compact", [Database.compact_runs, Database.compact_all])
+def test_a_full_disk_is_an_error_of_a_compaction(
+    filled: Database, compact: Callable[[Database], None]
+) -> None:
+    """RocksDB does not say so: it repeats such a compaction, or returns as if it had been made."""
+    newest = max(int(file.name.partition(".")[0]) for file in filled.files())
+    for number in range(newest + 1, newest + 1000):
+        (filled.directory / f"{number:06}.sst").symlink_to("/dev/full")
+    before = filled.files()
+    with pytest.raises(LocalDiskError, match="no room") as failure:
+        compact(filled)
+    assert failure.value.file == str(filled.directory)
+    assert filled.files() == before
 
 
 def test_a_full_compaction_leaves_no_file_and_no_removed_row(filled: Database) -> None:
@@ -336,7 +370,7 @@ def test_a_pending_compaction_is_awaited_unless_it_is_declined(
     """RocksDB's threads may be late, and a compaction that it declines is pending for ever."""
     running = [*[0] * idle_looks, 1, 1]
     looks = {"rocksdb.num-running-compactions": running, "rocksdb.compaction-pending": [1] * idle_looks}
-    monkeypatch.setattr(database, "_property", lambda name: looks[name].pop(0) if looks[name] else 0)
+    monkeypatch.setattr(database, "_property", lambda name: looks[name].pop(0) if looks.get(name) else 0)
     monkeypatch.setattr(database, "_pause", lambda deadline: None)
     database._wait_idle(lambda: False)
     assert (running == []) is is_awaited
