@@ -243,7 +243,7 @@ def inherited() -> dict[str, str]:
         return dict(SparkConf().getAll())
     arguments, files = _arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     defaults: dict[str, str] = {}
-    for file in files or _default_files():
+    for file in files:
         defaults |= properties(file)
     return {**defaults, **arguments}
 
@@ -277,17 +277,25 @@ def _has_jvm() -> bool:
 
 
 def _arguments(text: str) -> tuple[Mapping[str, str], list[Path]]:
-    """Return the configuration in arguments of `spark-submit`, and the files of properties that they name."""
+    """Return the configuration in arguments of `spark-submit`, and the files of properties that count.
+
+    A later file replaces what is in those before it.
+    """
     conf: dict[str, str] = {}
-    jars, files = "", []
+    jars, file, more, has_defaults = "", "", [], False
     for option, value in _options(text):
         if option == "--jars":
             jars = value
         elif option == "--properties-file":
-            files = [Path(value)]
+            file = value
+        elif option == "--extra-properties-file":
+            more.append(value)
+        elif option == "--load-spark-defaults":
+            has_defaults = True
         elif option in ("--conf", "-c"):
             key, _, setting = value.partition("=")
             conf[key.strip()] = setting
+    files = [*(_default_files() if has_defaults or not file else []), *map(Path, filter(None, [file, *more]))]
     return {**conf, **({"spark.jars": jars} if jars else {})}, files
 
 

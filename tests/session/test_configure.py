@@ -175,6 +175,29 @@ def test_a_file_of_properties_replaces_spark_defaults(
     assert found["spark.sql.extensions"] == EXTENSION_CLASS
 
 
+@pytest.mark.parametrize(
+    ("words", "jars", "extensions"),
+    [
+        ("--load-spark-defaults --properties-file A", ["/a.jar"], ["org.File", "org.Continued"]),
+        ("--properties-file=A --load-spark-defaults", ["/a.jar"], ["org.File", "org.Continued"]),
+        ("--extra-properties-file A", ["/a.jar"], ["org.File", "org.Continued"]),
+        ("--extra-properties-file A --extra-properties-file B", ["/b.jar"], ["org.B"]),
+        ("--extra-properties-file B --properties-file A", ["/b.jar"], ["org.B"]),
+    ],
+)
+def test_other_files_of_properties_are_added_to(
+    words: str, jars: list[str], extensions: list[str], defaults: Path, monkeypatch: pytest.MonkeyPatch, jar: str
+) -> None:
+    """The files and their order are those of Spark's `SparkSubmitArguments`."""
+    (defaults.parent / "A").write_text("spark.jars /a.jar\n", encoding="utf-8")
+    (defaults.parent / "B").write_text("spark.jars /b.jar\nspark.sql.extensions org.B\n", encoding="utf-8")
+    monkeypatch.chdir(defaults.parent)
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{words} pyspark-shell")
+    found = configured(SparkSession.Builder())._options
+    assert found["spark.jars"] == ",".join([*jars, jar])
+    assert found["spark.sql.extensions"] == ",".join([*extensions, EXTENSION_CLASS])
+
+
 def test_a_value_of_the_builder_comes_before_all_others(defaults: Path, jar: str) -> None:
     found = configured(SparkSession.Builder().config("spark.jars", "/own.jar"))._options
     assert found["spark.jars"] == f"/own.jar,{jar}"
