@@ -495,7 +495,10 @@ def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schem
 
     rows = 0
     try:
-        with open(target, "wb") as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        with (
+            open(target, "wb") as file,
+            pyarrow.parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer,
+        ):
             for batch in batches:
                 rows += batch.num_rows
                 writer.write_batch(batch)

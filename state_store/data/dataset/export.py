@@ -388,7 +388,9 @@ def _write(batches: Iterable[pyarrow.RecordBatch], schema: pyarrow.Schema, path:
     try:
         with (
             open(path, "wb") as file,  # the name may have any bytes, and Arrow takes UTF-8
-            pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+            pyarrow.parquet.ParquetWriter(
+                file, schema, compression="zstd", write_page_checksum=True
+            ) as writer,
         ):
             for batch in batches:
                 rows += batch.num_rows

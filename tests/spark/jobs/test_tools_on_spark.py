@@ -254,6 +254,22 @@ def test_files_are_imported_by_spark_as_without_it(spark, tmp_path):
 
 
 @pytest.mark.tier("more")
+def test_spark_reads_no_damaged_pages_as_rows_either(spark, tmp_path):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    rows = state_store.show(source).drop_columns("partition_id")
+    file = tmp_path / "rows.parquet"
+    pq.write_table(rows, file, compression="none", use_dictionary=False, write_page_checksum=True)
+    content = bytearray(file.read_bytes())
+    chunk = pq.read_metadata(file).row_group(0).column(rows.column_names.index("flights"))
+    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    file.write_bytes(content)
+    assert not pq.read_table(file).equals(rows)
+    with pytest.raises(BusyError, match="Spark gave the job up"):
+        state_store.import_state(source, file, target, spark=spark)
+    assert not target.exists()
+
+
+@pytest.mark.tier("more")
 def test_rows_of_a_data_frame_are_imported_as_those_of_a_table(spark, tmp_path):
     source = str(checkpoint("flights", tmp_path))
     rows = state_store.show(source).drop_columns("partition_id").slice(1)

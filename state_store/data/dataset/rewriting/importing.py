@@ -42,6 +42,9 @@ BATCH_ROWS = 1 << 16
 
 _PARQUET = ".parquet"
 
+_READING = {"mergeSchema": "true", "parquet.page.verify-checksum.enabled": "true"}
+"""Options of Spark's reader of Parquet files."""
+
 _TABLE_LOGS = {"_delta_log": "Delta table", ".hoodie": "Hudi table", "_spark_metadata": "file sink's output"}
 """Directories in a table that say which of its files count."""
 
@@ -189,7 +192,8 @@ def _by_spark(spark: Any, rows: Any) -> Any:
         _check_whole(location, tables, described, success, is_directory=bool(names))
         files = [f"{location.rstrip('/')}/{name}" for name in tables] or [location]
     try:
-        return reading_session(spark).read.option("mergeSchema", "true").parquet(*map(hadoop_uri, files))
+        reader = reading_session(spark).read.options(**_READING)
+        return reader.parquet(*map(hadoop_uri, files))
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise OptionError(f"Spark cannot read '{location}': {reason}", file=location) from error
@@ -404,9 +408,14 @@ def _rows_of(files: list[Path]) -> Iterator[pyarrow.RecordBatch]:
 
     for file in files:
         try:
-            with open(file, "rb") as opened, pyarrow.parquet.ParquetFile(opened) as table:
+            with (
+                open(file, "rb") as opened,
+                pyarrow.parquet.ParquetFile(opened, page_checksum_verification=True) as table,
+            ):
                 yield from table.iter_batches(_rows_at_once(table.metadata))
-        except pyarrow.ArrowInvalid as error:
+        except (pyarrow.ArrowException, OSError) as error:
+            if getattr(error, "errno", None) is not None:  # the machine's, not Arrow's of a page
+                raise
             raise OptionError(f"'{file}' is a damaged Parquet file: {error}", file=str(file)) from error
 
 
