@@ -171,30 +171,6 @@ def test_no_directory_of_the_rows_is_left_out(tmp_path, monkeypatch):
         import_state(source, str(rows), str(tmp_path / "other"))
 
 
-@pytest.mark.parametrize("is_seen_by_arrow", [True, False])
-def test_damaged_pages_of_an_export_are_not_read_as_rows(is_seen_by_arrow, tmp_path):
-    """Arrow takes many of them for other rows, unless it is told to look at the checksums of pages."""
-    source = checkpoint("flights", tmp_path)
-    exported, target = tmp_path / "exported", tmp_path / "target"
-    state_store.export(source, exported)
-    file = max(exported.glob("*.parquet"), key=lambda path: path.stat().st_size)
-    content = file.read_bytes()
-    chunk = pq.read_metadata(file).row_group(0).column(0)
-    start = chunk.dictionary_page_offset or chunk.data_page_offset
-
-    def is_read(at):
-        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        try:
-            return pq.read_table(file).num_rows > 0
-        except OSError:
-            return False
-
-    next(at for at in range(start + 20, start + chunk.total_compressed_size) if is_read(at) != is_seen_by_arrow)
-    with pytest.raises(OptionError, match=f"{file.name}' is a damaged Parquet file"):
-        import_state(source, exported, target)
-    assert not target.exists()
-
-
 def test_a_writer_of_spark_connect_cannot_be_bootstrapped(tmp_path):
     with pytest.raises(OptionError, match="not of Spark Connect"):
         state_store.bootstrap(object(), str(tmp_path / "target"), pa.table({}))
@@ -235,6 +211,30 @@ def test_files_that_spark_does_not_read_are_not_read(tmp_path, where):
         pq.write_table(table, rows / hidden)
     import_state(source, str(rows), tmp_path / "target")
     assert stored(str(tmp_path / "target")) == stored(source)
+
+
+@pytest.mark.parametrize("is_seen_by_arrow", [True, False])
+def test_damaged_pages_of_an_export_are_not_read_as_rows(is_seen_by_arrow, tmp_path, where):
+    """Arrow takes many of them for other rows, unless it is told to look at the checksums of pages."""
+    source = checkpoint("flights", tmp_path)
+    exported, target = tmp_path / "exported", tmp_path / "target"
+    state_store.export(source, exported)
+    file = max(exported.glob("*.parquet"), key=lambda path: path.stat().st_size)
+    content = file.read_bytes()
+    chunk = pq.read_metadata(file).row_group(0).column(0)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+
+    def is_read(at):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        try:
+            return pq.read_table(file).num_rows > 0
+        except OSError:
+            return False
+
+    next(at for at in range(start + 20, start + chunk.total_compressed_size) if is_read(at) != is_seen_by_arrow)
+    with pytest.raises(OptionError, match=f"{file}' is a damaged Parquet file"):
+        import_state(source, str(exported), target)
+    assert not target.exists()
 
 
 @pytest.mark.parametrize(

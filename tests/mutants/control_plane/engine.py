@@ -1,4 +1,4 @@
-"""Breaks of `state_store/core/engine`: a table with a wrong number in it is refused."""
+"""Breaks of `state_store/core/engine`: a table with a wrong number in it is refused, a failed compaction seen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from mutants.mutant import Mutant
 
 _TABLE, _ROWS = "state_store/core/engine/table.py", "state_store/core/engine/rows.py"
 _TESTS = ("tests/core/engine/test_damaged_tables.py",)
+_DATABASE = "state_store/core/engine/database.py"
+_DATABASE_TESTS = ("tests/core/engine/test_database.py",)
 
 MUTANTS = [
     Mutant(
@@ -56,5 +58,19 @@ MUTANTS = [
         "if not keys or keys != sorted(keys) or first != sorted(first) or last != sorted(last):",
         "if not keys:",
         _TESTS,
+    ),
+    Mutant(
+        "a compaction that has met a full disk passes for one that was made",
+        _DATABASE,
+        'if self._property("rocksdb.background-errors"):',
+        "if False:",
+        _DATABASE_TESTS,
+    ),
+    Mutant(
+        "an old file makes an incremental merge rewrite everything",
+        _DATABASE,
+        ', "periodic_compaction_seconds": "0", "ttl": "0"}',
+        "}",
+        _DATABASE_TESTS,
     ),
 ]

@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -273,7 +273,7 @@ def _of_files(location: str) -> Iterator[pyarrow.RecordBatch]:
         success.read_bytes() if success.is_file() else None,
         is_directory=path.is_dir(),
     )
-    return _rows_of(files)
+    return _rows_of([(file, str(file)) for file in files])
 
 
 def _names_below(path: Path) -> list[str]:
@@ -312,9 +312,10 @@ def _of_remote_files(location: str, names: list[str]) -> Iterator[pyarrow.Record
         if name == SUCCESS:
             success = local.read_bytes()
             continue
-        descriptions.append(_read_metadata(local, f"{location}/{name}" if name else location))
+        where = f"{location}/{name}" if name else location
+        descriptions.append(_read_metadata(local, where))
         files.append(name)
-        yield from _rows_of([local])
+        yield from _rows_of([(local, where)])
     _check_whole(location, files, descriptions, success, is_directory=bool(names))
 
 
@@ -402,11 +403,12 @@ def _check_whole(
         )
 
 
-def _rows_of(files: list[Path]) -> Iterator[pyarrow.RecordBatch]:
+def _rows_of(files: Iterable[tuple[Path, str]]) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows of local files, each with its name for messages. Raises OptionError for a damaged one."""
     import pyarrow
     import pyarrow.parquet
 
-    for file in files:
+    for file, name in files:
         try:
             with (
                 open(file, "rb") as opened,
@@ -416,7 +418,7 @@ def _rows_of(files: list[Path]) -> Iterator[pyarrow.RecordBatch]:
         except (pyarrow.ArrowException, OSError) as error:
             if getattr(error, "errno", None) is not None:  # the machine's, not Arrow's of a page
                 raise
-            raise OptionError(f"'{file}' is a damaged Parquet file: {error}", file=str(file)) from error
+            raise OptionError(f"'{name}' is a damaged Parquet file: {error}", file=name) from error
 
 
 def _rows_at_once(metadata: pyarrow.parquet.FileMetaData) -> int:
