@@ -186,7 +186,12 @@ def test_a_file_of_properties_replaces_spark_defaults(
     ],
 )
 def test_other_files_of_properties_are_added_to(
-    words: str, jars: list[str], extensions: list[str], defaults: Path, monkeypatch: pytest.MonkeyPatch, jar: str
+    words: str,
+    jars: list[str],
+    extensions: list[str],
+    defaults: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    jar: str,
 ) -> None:
     """The files and their order are those of Spark's `SparkSubmitArguments`."""
     (defaults.parent / "A").write_text("spark.jars /a.jar\n", encoding="utf-8")

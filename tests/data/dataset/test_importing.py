@@ -231,7 +231,9 @@ def test_damaged_pages_of_an_export_are_not_read_as_rows(is_seen_by_arrow, tmp_p
         except OSError:
             return False
 
-    next(at for at in range(start + 20, start + chunk.total_compressed_size) if is_read(at) != is_seen_by_arrow)
+    next(
+        at for at in range(start + 20, start + chunk.total_compressed_size) if is_read(at) != is_seen_by_arrow
+    )
     with pytest.raises(OptionError, match=f"{file}' is a damaged Parquet file"):
         import_state(source, str(exported), target)
     assert not target.exists()

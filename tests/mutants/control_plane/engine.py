@@ -1,4 +1,4 @@
-"""Breaks of `state_store/core/engine`: a table with a wrong number in it is refused, a failed compaction seen."""
+"""Breaks of `state_store/core/engine`: a wrong number in a table is refused, a failed compaction seen."""
 
 from __future__ import annotations
 

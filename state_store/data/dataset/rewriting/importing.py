@@ -404,7 +404,7 @@ def _check_whole(
 
 
 def _rows_of(files: Iterable[tuple[Path, str]]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of local files, each with its name for messages. Raises OptionError for a damaged one."""
+    """Yield the rows of local files, each with its name for messages. Raises OptionError for damage."""
     import pyarrow
     import pyarrow.parquet
 
