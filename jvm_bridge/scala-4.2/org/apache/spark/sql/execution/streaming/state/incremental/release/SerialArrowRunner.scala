@@ -25,8 +25,10 @@ abstract class SerialArrowRunner(
 trait AsTheApplicationSays extends SerialArrowRunner {
   override val idleTimeoutSeconds: Long = SparkEnv.get.conf.get(Python.PYTHON_WORKER_IDLE_TIMEOUT_SECONDS)
   override val killOnIdleTimeout: Boolean = SparkEnv.get.conf.get(Python.PYTHON_WORKER_KILL_ON_IDLE_TIMEOUT)
-  override val tracebackDumpIntervalSeconds: Long = SparkEnv.get.conf.get(Python.PYTHON_WORKER_TRACEBACK_DUMP_INTERVAL_SECONDS)
-  override val killWorkerOnFlushFailure: Boolean = SparkEnv.get.conf.get(Python.PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE)
+  override val tracebackDumpIntervalSeconds: Long =
+    SparkEnv.get.conf.get(Python.PYTHON_WORKER_TRACEBACK_DUMP_INTERVAL_SECONDS)
+  override val killWorkerOnFlushFailure: Boolean =
+    SparkEnv.get.conf.get(Python.PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE)
   override val faultHandlerEnabled: Boolean = SparkEnv.get.conf.get(Python.PYTHON_WORKER_FAULTHANLDER_ENABLED)
   override val hideTraceback: Boolean = false
   override val simplifiedTraceback: Boolean = false
