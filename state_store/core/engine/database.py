@@ -240,7 +240,7 @@ class Database(Closing):
         import rocksdict
 
         self.directory = directory
-        self._cancelled = self._closed = False
+        self._cancelled = self._closed = self._has_failed = False
         self._cursors: WeakSet[_Cursor] = WeakSet()
         if settings.compression is None and not create:
             settings = replace(settings, compression=written_compression(directory))
@@ -261,6 +261,9 @@ class Database(Closing):
                 self._db.close()
         except BusyError:
             if not self._cancelled:  # a cancelled database does not sync what it never had
+                raise
+        except StateStoreError:
+            if not self._has_failed:  # it repeats why a compaction has failed, which was told
                 raise
 
     def ingest(self, paths: Sequence[Path]) -> list[str]:
@@ -307,6 +310,7 @@ class Database(Closing):
         Raises:
             BusyError: If `deadline()` returns true before the end.
             LocalDiskError: If the disk is full.
+            StateStoreError: As `translated`, for another failure of a compaction.
         """
         with translated("compact", str(self.directory)):
             self._db.set_options(_BY_SIZE)
@@ -344,6 +348,7 @@ class Database(Closing):
         Raises:
             BusyError: If `deadline()` returns true before the end.
             LocalDiskError: If the disk is full.
+            StateStoreError: As `translated`, for another failure of a compaction.
         """
         import rocksdict
 
@@ -491,16 +496,25 @@ class Database(Closing):
         SYSTEM.sleep(_IDLE_POLL_S)
 
     def _check_compacted(self) -> None:
-        """Raise LocalDiskError if a compaction has failed: RocksDB says nothing then, and may repeat it.
+        """Raise the error of a compaction that has failed: RocksDB keeps it, and returns as if it had been made.
 
-        It stops after other failures than a full disk, and says the reason when it is closed.
+        After other failures than a full disk RocksDB stops, and every write has the reason, a flush of nothing
+        as well. Only a full disk it takes for one that has room again soon, and goes on.
+
+        Raises:
+            LocalDiskError: If the disk is full.
+            StateStoreError: As `translated`, for another failure.
         """
-        if self._property("rocksdb.background-errors"):
-            raise LocalDiskError(
-                f"cannot compact '{self.directory}': the disk has no room for the result "
-                f"({remedy(errno.ENOSPC)})",
-                file=str(self.directory),
-            )
+        if not self._property("rocksdb.background-errors"):
+            return
+        self._has_failed = True
+        with translated("compact", str(self.directory)):
+            self._db.flush()
+        raise LocalDiskError(
+            f"cannot compact '{self.directory}': the disk has no room for the result "
+            f"({remedy(errno.ENOSPC)})",
+            file=str(self.directory),
+        )
 
     def _cancel(self, *, wait: bool) -> None:
         self._cancelled = True

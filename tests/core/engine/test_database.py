@@ -164,6 +164,28 @@ def test_a_full_disk_is_an_error_of_a_compaction(
     assert filled.files() == before
 
 
+@pytest.mark.parametrize("compact", [Database.compact_runs, Database.compact_all])
+def test_another_failure_of_a_compaction_is_told_by_its_name(
+    filled: Database, compact: Callable[[Database], None]
+) -> None:
+    newest = max(int(file.name.partition(".")[0]) for file in filled.files())
+    for number in range(newest + 1, newest + 1000):
+        (filled.directory / f"{number:06}.sst").symlink_to("/nowhere/at/all")
+    with pytest.raises(StorageError, match=r"cannot compact .*: No such file or directory"):
+        compact(filled)
+    filled.close()  # the failure was told, and is not told once more in its place
+
+
+def test_damage_that_a_compaction_meets_is_damage(filled: Database) -> None:
+    largest = filled.directory / max(filled.files(), key=lambda file: file.size_bytes).name
+    text = bytearray(largest.read_bytes())
+    text[20_000:21_000] = bytes(1000)
+    largest.write_bytes(text)
+    with pytest.raises(DamagedError, match="cannot compact .*checksum mismatch") as failure:
+        filled.compact_all()
+    assert failure.value.file == str(largest)
+
+
 def test_a_full_compaction_leaves_no_file_and_no_removed_row(filled: Database) -> None:
     before = {file.name for file in filled.files()}
     for _ in range(2):
