@@ -389,7 +389,7 @@ class Stores:
         """Close a store, and remove its local files, those that a dead predecessor of this agent left too.
 
         Returns:
-            True if a merge is owed to the store: it is made first, and the event `closed` follows.
+            True if a merge or a clean-up is owed to the store: it is made first, and the event `closed` follows.
 
         Raises:
             BusyError: The store is closed already.
@@ -580,8 +580,8 @@ class Ack(JsonObject):
 class Closed(JsonObject):
     """Answer to `close`.
 
-    With `owed` a merge of the store still has to be made, and the JVM serves its files until the event
-    `closed`.
+    With `owed` a merge of the store, or a clean-up after one, still has to be made, and the JVM serves its
+    files until the event `closed`.
     """
 
     owed: bool

@@ -17,7 +17,7 @@ Stores of one group are the providers of one location, of which one merges at a 
 **The scheduler** gives the queue its threads. A merge is owed to the store, not to its provider: when the JVM
 closes a provider, a merge that was due or runs is made all the same, because the next provider may not live
 long enough for one. The new provider takes over the place in the queue. A clean-up is owed after each
-snapshot, unless Spark asked for one meanwhile.
+snapshot, unless Spark asked for one meanwhile; the store is closed after it.
 
 Nothing here survives the agent, and nothing has to: the next commit finds out what is due.
 
@@ -437,8 +437,8 @@ class ScheduledStore:
         merge      idle -> a `job` runs -> idle; the last ones are `last_made` and `last_failed`
         clean-up   none -> owed (`owes_cleanup`), after a snapshot -> none, when it has ended;
                    the snapshot after a clean-up by Spark (`is_cleaned`) owes none
-        provider   open -> lingering (`lingers_until_s`), if a merge is owed when it is closed -> closed;
-                   a job or a clean-up that is owed keeps the store lingering, beyond that time, too
+        provider   open -> lingering (`lingers_until_s`), if a merge or a clean-up is owed when it is closed ->
+                   closed; a job or a clean-up that is owed keeps the store lingering, beyond that time, too
     """
 
     def __init__(self, store: OpenStore) -> None:
@@ -452,7 +452,7 @@ class ScheduledStore:
 
     @property
     def is_lingering(self) -> bool:
-        """True if the provider is closed, and the store waits for a merge that is owed."""
+        """True if the provider is closed, and the store waits for a merge or a clean-up that is owed."""
         return self.lingers_until_s is not None
 
 
@@ -568,8 +568,9 @@ class MergeScheduler:
     def remove(self, store: OpenStore) -> bool:
         """Note that the provider of a store was closed.
 
-        A merge that publishes, and waits or runs, is still made within `mergeTimeout`; the store is closed
-        after it. Other merges are cancelled, and waited for during CLOSE_TIMEOUT_S.
+        A merge that publishes, and waits or runs, is still made within `mergeTimeout`, and a clean-up that is
+        owed or runs comes to its end; the store is closed after them. Other merges are cancelled, and waited
+        for during CLOSE_TIMEOUT_S.
 
         Returns:
             True if the store is closed later, False if the caller has to close it.
@@ -578,19 +579,23 @@ class MergeScheduler:
         with self._changed:
             entry = self._entries.get(instance)
             owed = self._queue.owed(instance)
-            if entry is not None and owed is not None:
-                entry.lingers_until_s = self._clock_s() + store.options.merge_timeout_ms / 1000
+            if entry is not None and owed is None:
+                self._queue.remove(instance)
+                self._cancel(entry)
+            is_later = entry is not None and (owed is not None or entry.owes_cleanup)
+            if entry is not None and is_later:
+                limit_ms = 0 if owed is None else store.options.merge_timeout_ms
+                entry.lingers_until_s = self._clock_s() + limit_ms / 1000
                 store.head.provider_closed()
                 self._wake()
             else:
-                self._cancel(entry)
                 self._forget(instance)
         self._events.forget(instance)
-        return owed is not None
+        return is_later
 
-    def _cancel(self, entry: ScheduledStore | None) -> None:
+    def _cancel(self, entry: ScheduledStore) -> None:
         """Cancel the merge of a store, and wait for its end for a while."""
-        if entry is None or entry.job is None:
+        if entry.job is None:
             return
         entry.job.deadline.cancel("the store was closed")
         self._changed.wait_for(lambda: entry.job is None, timeout=CLOSE_TIMEOUT_S)

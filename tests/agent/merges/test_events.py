@@ -16,6 +16,7 @@ import pytest
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent.calls import Calls
 from state_store.agent.merges.merging import EventLog, Events, MergeFailed
+from state_store.agent.open_store import OpenStore
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.storage.hadoop import MAX_HEADER_BYTES, read_frame, write_frame
 from state_store.errors import StorageError
@@ -184,6 +185,46 @@ def test_a_merge_that_is_owed_is_given_up_when_its_time_is_over(
     scheduler.wake()
     wait_until(lambda: not scheduler._entries and not root.exists())
     assert not list(job.location.glob("snapshot/*"))
+
+
+@pytest.mark.parametrize("is_begun", [True, False], ids=["running", "waiting"])
+def test_a_clean_up_that_is_owed_comes_before_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_begun: bool
+) -> None:
+    client = InProcess(tmp_path / "local")
+    scheduler = client.calls.scheduler
+    job = Job(client, tmp_path / "state", maxDeltas="100")
+    job.commit(rows())
+    root = Path(job.opened["incoming"]).parent
+    begins, goes_on, there = threading.Event(), threading.Event(), []
+    clean = scheduler._clean
+    assert clean is not None
+
+    def slowly(store: OpenStore) -> None:
+        begins.set()
+        assert goes_on.wait(PATIENCE_S)
+        clean(store)
+        there.append(root.exists())
+
+    monkeypatch.setattr(scheduler, "_clean", slowly)
+    with scheduler._changed:
+        entry = scheduler._entries[job.store["instance"]]
+        entry.owes_cleanup = True  # as after a snapshot
+        scheduler._cleanups.append(entry)
+        scheduler._wake()
+        is_owed = None if is_begun else job.call("close")["owed"]
+    assert begins.wait(PATIENCE_S)
+    if is_begun:
+        is_owed = job.call("close")["owed"]
+    assert is_owed is True
+    assert root.exists()
+    goes_on.set()
+    (event,) = job.events()
+    assert event["event"] == "closed"
+    assert there == [True]
+    assert not root.exists()
+    assert not scheduler._entries
+    assert "failed" not in caplog.text
 
 
 def test_a_checkpoint_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
