@@ -14,7 +14,7 @@ from typing import Protocol
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.checkpoint.stored_documents import MARKER, Marker, in_words, marker_of
 from state_store.core.files.transfer import parallel
-from state_store.core.runtime import removed_at_end
+from state_store.core.runtime import SYSTEM, removed_at_end
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import Entry, Failures
 from state_store.core.storage.local import LocalStorage
@@ -22,12 +22,21 @@ from state_store.data.query.arguments import Location, absolute, checked_locatio
 from state_store.data.query.logs import BatchLogs
 from state_store.data.query.operators import StoreKey
 from state_store.data.query.query import root_files
-from state_store.errors import ConflictError, Interrupted, OptionError, StateStoreError, from_json
+from state_store.errors import (
+    ConflictError,
+    Interrupted,
+    MissingError,
+    OptionError,
+    StateStoreError,
+    from_json,
+)
 
 SCRATCH_PREFIX = ".bootstrap-"
 
 RECEIPTS = "_written"
 """The directory, below a new checkpoint, in which tasks say which stores they have written."""
+
+_OWNER = f"{RECEIPTS}/owner"
 
 _SAME_STORAGE = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "swebhdfs": "webhdfs"}
 """Schemes by which the same directory has another name."""
@@ -155,6 +164,55 @@ def unfinished_batch(query: LivingQuery, now_ms: float) -> str | None:
     )
 
 
+class Owner:
+    """The process that works on a directory; a value, which tasks may have.
+
+    Nobody can tell a process that was killed from one that is slow. So of those that go on with an operation
+    the last that was started owns the directory, and those before stop at their next `check`.
+    """
+
+    def __init__(self) -> None:
+        self._run = SYSTEM.unique(8)
+
+    @property
+    def run(self) -> str:
+        """The name of this process among those that write the directory."""
+        return self._run
+
+    def take(self, storage: Storage, location: str) -> None:
+        """Own the directory from now on.
+
+        Raises:
+            ConflictError: another process has completed it meanwhile.
+        """
+        storage.write(_OWNER, self._run.encode(), overwrite=True)
+        try:
+            self.check(storage, location)
+        except ConflictError:
+            if marker_of(storage) is None:
+                storage.delete_directory(RECEIPTS)
+            raise
+
+    def is_last(self, storage: Storage) -> bool:
+        """Return False if another process owns the directory now."""
+        try:
+            return storage.read(_OWNER) == self._run.encode()
+        except MissingError:
+            return True  # it is completed, or of a release before
+
+    def check(self, storage: Storage, location: str) -> None:
+        """Raise ConflictError if another process owns the directory now, or has completed it."""
+        if not self.is_last(storage):
+            raise ConflictError(f"'{location}' is not written by this process any more", file=location)
+        if marker_of(storage) is None:
+            raise ConflictError(f"'{location}' was completed meanwhile, by another process", file=location)
+
+    def check_at(self, location: str) -> None:
+        """Do as `check`, in a task."""
+        with closing(open_storage(location)) as storage:
+            self.check(storage, location)
+
+
 @contextmanager
 def new_checkpoint(
     operation: str,
@@ -163,6 +221,7 @@ def new_checkpoint(
     *,
     goes_on: bool = False,
     ends: bool = True,
+    owner: Owner | None = None,
 ) -> Iterator[tuple[Storage, str]]:
     """Yield the storage and the location of a directory that is a checkpoint when the body has ended.
 
@@ -173,37 +232,45 @@ def new_checkpoint(
     The receipts of its stores are removed after the marker: a process that is killed before that must find
     which files Spark's logs name, if it has written them.
 
+    Of processes that begin at the same time all but one are refused. If the operation goes on, one that is
+    started later takes it over (`Owner`), and the end fails in those before.
+
     Args:
         operation: what writes the checkpoint, in words, for messages.
         source: the checkpoint that it is made of; None: there is none.
         target: the directory; it must be empty, or have what the same operation was interrupted at.
         goes_on: the same operation goes on after a failure.
         ends: False: the directory stays marked after the body, too, for the call that ends the operation.
+        owner: this process, for a body that checks between its steps that it still owns the directory.
 
     Raises:
         OptionError: `target` is not a name of a directory, or is inside of the source or around it.
-        ConflictError: `target` has something.
+        ConflictError: `target` has something, or another process has taken it over.
         Interrupted: the body was interrupted from the keyboard.
     """
     location = checked_location(target, "target")
     if source is not None:
         refuse_nested(source, location)
     place, source = absolute(location), None if source is None else absolute(source)
-    storage = open_storage(place)
+    storage, owner = open_storage(place), owner or Owner()
     try:
         own = Marker(operation, source, goes_on, None if source is None else _query_id(source))
         is_begun = _is_begun(storage, location, own)
         is_new = not (isinstance(storage, LocalStorage) and storage.directory.exists())
+        if not is_begun:
+            _mark(storage, location, own, owner, is_new)
         try:
-            if not is_begun:  # else another process may end it now, and the marker would come back
-                storage.write(MARKER, json.dumps(own._asdict()).encode(), overwrite=True)
-            with removed_at_end(partial(_after_failure, storage, location, stays=goes_on, is_new=is_new)):
+            if goes_on:
+                owner.take(storage, location)
+            with removed_at_end(partial(_after_failure, storage, location, owner, goes_on, is_new)):
                 yield storage, place
             if not ends:
                 return
+            if goes_on:
+                owner.check(storage, location)
             storage.delete(MARKER)
         except BaseException as error:
-            rest_sentence = _after_failure(storage, location, stays=goes_on, is_new=is_new)
+            rest_sentence = _after_failure(storage, location, owner, goes_on, is_new)
             if isinstance(error, StateStoreError) and rest_sentence:
                 message = f"{error.message}. {rest_sentence}"
                 raise from_json({**error.to_json(), "message": message}) from error
@@ -216,12 +283,42 @@ def new_checkpoint(
         storage.close()
 
 
-def _after_failure(storage: Storage, location: str, *, stays: bool, is_new: bool) -> str | None:
+def _mark(storage: Storage, location: str, own: Marker, owner: Owner, is_new: bool) -> None:
+    """Write the marker into an empty directory.
+
+    Raises:
+        ConflictError: another process has begun to write there, or has written a checkpoint meanwhile.
+    """
+    text = json.dumps({**own._asdict(), "run": owner.run}).encode()
+    try:
+        storage.write(MARKER, text)
+    except ConflictError:
+        with suppress(MissingError):
+            if storage.read(MARKER) == text:  # the answer to our own request was lost
+                return
+        raise ConflictError(
+            f"'{location}' is not empty: another process has just begun to write it", file=location
+        ) from None
+    except BaseException:
+        if isinstance(storage, LocalStorage):
+            with suppress(OSError):  # an empty directory would be in the way of the next start
+                (storage.directory / MARKER).parent.rmdir()
+                if is_new:
+                    storage.directory.rmdir()
+        raise
+    if storage.exists("metadata"):
+        storage.delete(MARKER)
+        raise ConflictError(f"'{location}' is not empty: it is not written over", file=location)
+
+
+def _after_failure(storage: Storage, location: str, owner: Owner, stays: bool, is_new: bool) -> str | None:
     """Remove what was written, unless it stays; return a sentence on what is left, None if nothing is."""
     if stays:
         with suppress(StateStoreError, OSError):
             if marker_of(storage) is None:
                 return None  # it has written nothing, or everything
+            if not owner.is_last(storage):
+                return f"Another process, which was started later, goes on with '{location}'"
         return f"'{location}' has a part of it: the same command goes on with it"
     try:
         failures = Failures()

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from state_store.data.dataset.rewriting.copying import copy, repartition
 from state_store.data.jobs import Threads
 from state_store.data.query import Query
 from state_store.data.query.targets import new_checkpoint
-from state_store.errors import ConflictError, DamagedError, MissingError
+from state_store.errors import ConflictError, DamagedError, MissingError, StorageError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 
@@ -235,3 +236,31 @@ def test_executors_find_relative_paths_where_their_driver_does(tmp_path, monkeyp
     assert list(elsewhere.iterdir()) == []
     assert rows("copied") == rows("copied-too") == expected("flights", VERSIONS[-1])
     assert len(rows("repartitioned")) == len(rows("copied"))
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_copy_stops_when_one_that_was_started_later_goes_on(tmp_path, monkeypatch, is_interrupted):
+    """It wrote its logs into a checkpoint that was complete, on which a query may run."""
+    source, target = checkpoint("flights", tmp_path), tmp_path / "target"
+    real = copying._copy_store
+
+    def stops(*arguments):
+        raise StorageError("no answer", file="x")
+
+    def another_meanwhile(*arguments):
+        monkeypatch.setattr(copying, "_copy_store", stops if is_interrupted else real)
+        with suppress(StorageError):
+            copy(str(source), str(target))
+        monkeypatch.setattr(copying, "_copy_store", real)
+        return real(*arguments)
+
+    monkeypatch.setattr(copying, "_copy_store", another_meanwhile)
+    words = "any more.*Another process" if is_interrupted else "was completed meanwhile, by another process$"
+    with pytest.raises(ConflictError, match=words):
+        copy(str(source), str(target))
+    assert (target / MARKER).exists() is is_interrupted
+    if is_interrupted:
+        assert not list(target.glob("offsets/*"))
+        copy(str(source), str(target))
+    assert rows(str(target)) == expected("flights", VERSIONS[-1])
+    assert not (target / "_written").exists()

@@ -21,13 +21,21 @@ from dataset.readers import readers
 from state_store.cli.main import main
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.snapshots.restore import StateStoreError
+from state_store.core.storage.local import LocalStorage
 from state_store.data import migration
 from state_store.data.dataset import export
 from state_store.data.dataset.export import NewDirectory
 from state_store.data.dataset.rewriting import copying
-from state_store.data.query import Query
+from state_store.data.query import Query, targets
 from state_store.data.query.targets import Stopped, new_checkpoint, refuse_nested
-from state_store.errors import ConflictError, DamagedError, Interrupted, MissingError, OptionError
+from state_store.errors import (
+    ConflictError,
+    DamagedError,
+    Interrupted,
+    MissingError,
+    OptionError,
+    StorageError,
+)
 
 
 @pytest.fixture
@@ -477,3 +485,70 @@ def test_arguments_of_a_migration_are_checked_before_anything_is_written(
         state_store.migrate(source, tmp_path / "target", **named)  # type: ignore[arg-type]
     assert raised.value.option == option
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_of_two_that_begin_at_once_all_but_one_are_refused(tmp_path, monkeypatch, ends):
+    """Both found the directory empty; the second removed what the first had written."""
+    target = tmp_path / "target"
+    begun = targets._is_begun
+
+    def another_meanwhile(*arguments):
+        is_begun = begun(*arguments)
+        monkeypatch.undo()
+        with new_checkpoint("import", None, target, ends=ends) as (storage, _):
+            storage.write("state/0/0/x", b"rows")
+            storage.write("metadata", b"{}")
+            if not ends:
+                storage.delete("metadata")
+        return is_begun
+
+    monkeypatch.setattr(targets, "_is_begun", another_meanwhile)
+    words = "is not written over" if ends else "another process has just begun"
+    with pytest.raises(ConflictError, match=words), new_checkpoint("import", None, target):
+        raise AssertionError("both write")
+    assert (target / "state/0/0/x").read_bytes() == b"rows"
+    assert (target / MARKER).exists() is not ends
+
+
+def test_no_process_takes_over_what_another_has_just_completed(tmp_path, monkeypatch):
+    target = tmp_path / "target"
+    begun = targets._is_begun
+    with new_checkpoint("copy", None, target, goes_on=True, ends=False) as (storage, _):
+        storage.write("metadata", b"{}")
+
+    def another_meanwhile(*arguments):
+        is_begun = begun(*arguments)
+        monkeypatch.undo()
+        with new_checkpoint("copy", None, target, goes_on=True):
+            pass
+        return is_begun
+
+    monkeypatch.setattr(targets, "_is_begun", another_meanwhile)
+    with (
+        pytest.raises(ConflictError, match="was completed meanwhile, by another process$"),
+        new_checkpoint("copy", None, target, goes_on=True),
+    ):
+        raise AssertionError("it goes on")
+    assert sorted(path.name for path in target.iterdir()) == ["commits", "metadata"]
+    assert not list((target / "commits").iterdir())
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_marker_that_finds_no_room_leaves_nothing(tmp_path, monkeypatch, goes_on, is_new):
+    target = tmp_path / "target"
+    if not is_new:
+        target.mkdir()
+
+    def full(*arguments, **named):
+        (target / "commits").mkdir(parents=True)
+        raise StorageError("cannot write: No space left on device", file="x")
+
+    monkeypatch.setattr(LocalStorage, "write", full)
+    with pytest.raises(StorageError, match="No space"), new_checkpoint("copy", None, target, goes_on=goes_on):
+        raise AssertionError("it is not marked")
+    monkeypatch.undo()
+    assert target.exists() is not is_new
+    with new_checkpoint("import", None, target):
+        pass

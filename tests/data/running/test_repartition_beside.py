@@ -19,13 +19,16 @@ from state_store.cli.main import main
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.core.checkpoint.stored_documents import MARKER, LeaseTerms, pack_tombstone
 from state_store.core.runtime import SYSTEM
+from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.partitions import Partitions
 from state_store.data.dataset.rewriting import beside as module
 from state_store.data.dataset.rewriting import catching_up, store_writer
 from state_store.data.dataset.rewriting.beside import HeldDeltas
 from state_store.data.dataset.rewriting.copying import repartition
 from state_store.data.dataset.views import views
+from state_store.data.jobs import Threads
 from state_store.data.query import Query, StoreKey
+from state_store.data.query.targets import Owner
 from state_store.errors import BusyError, ConflictError, DamagedError, MissingError, StorageError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -470,4 +473,45 @@ def test_a_round_does_not_go_on_with_what_another_process_has_completed(tmp_path
     with pytest.raises(ConflictError, match="was completed meanwhile"):
         repartition(str(query.root), str(target), 4, running=True)
     monkeypatch.undo()
+    check_equal(query, str(target), tmp_path, 4)
+
+
+def test_the_first_of_two_stops_when_the_second_has_taken_its_place(tmp_path, monkeypatch):
+    """Each wrote the document over that of the other, and removed stores that the other went on from."""
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    repartition(str(query.root), str(target), 4, running=True)
+    query.batch()
+    advance, documents = module.Beside._round, []
+
+    def taken_meanwhile(own: module.Beside, look: module.Look) -> None:
+        advance(own, look)
+        monkeypatch.undo()
+        repartition(str(query.root), str(target), 4, running=True)
+        documents.append((target / "_written/reached.json").read_bytes())
+
+    monkeypatch.setattr(module.Beside, "_round", taken_meanwhile)
+    with pytest.raises(ConflictError, match="not written by this process any more.*Another process"):
+        repartition(str(query.root), str(target), 4, running=True)
+    assert documents == [(target / "_written/reached.json").read_bytes()]
+    repartition(str(query.root), str(target), 4)
+    check_equal(query, str(target), tmp_path, 4)
+
+
+def test_an_end_that_another_process_has_taken_over_removes_nothing(tmp_path, monkeypatch):
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    repartition(str(query.root), str(target), 4, running=True)
+    run, removed = Threads.run, []
+
+    def taken_meanwhile(*arguments, **named):
+        results = list(run(*arguments, **named))
+        Owner().take(LocalStorage(target), str(target))
+        return results
+
+    monkeypatch.setattr(Threads, "run", taken_meanwhile)
+    monkeypatch.setattr(module.Receipts, "remove_orphans", lambda *arguments, **_: removed.append(arguments))
+    with pytest.raises(ConflictError, match="Another process, which was started later, goes on"):
+        repartition(str(query.root), str(target), 4)
+    assert not removed and (target / MARKER).exists()
+    monkeypatch.undo()
+    repartition(str(query.root), str(target), 4)
     check_equal(query, str(target), tmp_path, 4)

@@ -65,7 +65,7 @@ from state_store.data.query import (
     reporting,
 )
 from state_store.data.query.arguments import absolute
-from state_store.data.query.targets import RECEIPTS
+from state_store.data.query.targets import RECEIPTS, Owner
 from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError, UnknownOutcomeError
 
 _LOOK_S = 20.0
@@ -304,6 +304,7 @@ class Beside:
         partitions: the new number.
         workers: who do the work, a piece at a time in a process.
         progress: as for `repartition`.
+        owner: this process, which stops when another one owns the target.
         runtime: clocks and threads.
     """
 
@@ -315,6 +316,7 @@ class Beside:
         partitions: int,
         workers: Workers,
         progress: ProgressOption,
+        owner: Owner,
         runtime: Runtime,
     ) -> None:
         self._location = location
@@ -323,6 +325,7 @@ class Beside:
         self._partitions = partitions
         self._workers = workers
         self._progress = progress
+        self._owner = owner
         self._runtime = runtime
         self._first_tables = Receipts(target)
         self._stores: dict[StoreKey, NewStore] = {}
@@ -464,6 +467,7 @@ class Beside:
                         self._refuse_lost(_keys_of(step.piece), look, "remove a part of its state variables")
                     for number, store in stores.items():
                         written[StoreKey(step.piece.operator, number, step.piece.store)] = store
+        self._owner.check(self._storage, self._target)
         receipts.remove_orphans(written.items(), runtime=self._runtime)
         return written
 
@@ -517,11 +521,8 @@ class Beside:
         return {key: store for key, store in zip(keys, known_stores, strict=True) if store is not None}
 
     def _note(self) -> None:
-        """Write the document, unless another process has ended the work meanwhile."""
-        if marker_of(self._storage) is None:
-            raise ConflictError(
-                f"'{self._target}' was completed meanwhile, by another process", file=self._target
-            )
+        """Write the document, unless another process has taken the work over or ended it meanwhile."""
+        self._owner.check(self._storage, self._target)
         document = Reached({key.path: store for key, store in self._stores.items()})
         self._storage.write(_DOCUMENT, encode(document), overwrite=True)
 

@@ -56,7 +56,7 @@ from state_store.data.query.arguments import (
     require_arrow,
 )
 from state_store.data.query.operators import relative_schema_file
-from state_store.data.query.targets import Stopped, new_checkpoint
+from state_store.data.query.targets import Owner, Stopped, new_checkpoint
 from state_store.data.rows.batches import within_bytes
 from state_store.errors import ConflictError, DamagedError, MissingError
 
@@ -125,13 +125,14 @@ def copy(
     keys = query.stores()
     source = open_storage(query.location)
     entries = log_entries(source, batch, runtime=runtime)
+    owner = Owner()
 
     def pin(key: StoreKey) -> PinnedVersion:
         return PinnedVersion(key, query.storage(key), batch + 1, versions[key], runtime=runtime)
 
     with (
         reporting(progress, "copied", len(keys)) as meter,
-        new_checkpoint(COPY, query.location, target, goes_on=True) as (storage, location),
+        new_checkpoint(COPY, query.location, target, goes_on=True, owner=owner) as (storage, location),
         ExitStack() as held,
     ):
         pins = dict(zip(keys, parallel(LISTED_AT_ONCE, pin, keys, runtime=runtime), strict=True))
@@ -140,6 +141,7 @@ def copy(
         shared = None if tasks.are_elsewhere else pins
 
         def copy_one(key: StoreKey, meter: Progress | None) -> Copied:
+            owner.check_at(location)
             pinned = pin(key) if shared is None else shared[key]
             try:
                 copied = _copy_store(pinned, f"{location}/{key.path}", meter, runtime)
@@ -151,6 +153,7 @@ def copy(
             return copied
 
         copies = tasks.run(copy_one, keys, at_once=1, meter=meter)
+        owner.check(storage, location)
         for operator in query.operators:
             copy_operator(source, storage, operator)
         copy_logs(source, storage, batch, entries=entries, runtime=runtime)
@@ -468,12 +471,16 @@ def repartition(
     elif tasks.are_elsewhere:
         version = (query.committed_batch() or 0) + 1
         operation = f"repartition of version {version} into {partitions} partitions by Spark"
-    with new_checkpoint(operation, query.location, target, goes_on=goes_on, ends=ends) as (storage, location):
+    owner = Owner()
+    with new_checkpoint(operation, query.location, target, goes_on=goes_on, ends=ends, owner=owner) as (
+        storage,
+        location,
+    ):
         if operation != operation_beside(partitions):
             return rewrite(
                 query, storage, location, partitions, workers=tasks, progress=progress, runtime=runtime
             )
-        work = Beside(query.location, storage, location, partitions, tasks, progress, runtime)
+        work = Beside(query.location, storage, location, partitions, tasks, progress, owner, runtime)
         if not running:
             return _complete(query, work, storage, partitions, runtime)
         stores = work.run().values()
