@@ -41,6 +41,9 @@ T = TypeVar("T")
 SUCCESS = "_SUCCESS"
 """The file that is written last into a directory of tables."""
 
+_STARTED = "_started"
+"""The file that is there from the first to the last step of who writes a directory of tables."""
+
 METADATA = b"state_store"
 """Key of the metadata of each file's schema: JSON.
 
@@ -106,13 +109,17 @@ def new_directory(location: str, names: Iterable[str]) -> Iterator[NewDirectory]
     storage, name = _parted(location)
     try:
         files = [entry.name for entry in storage.list_files(name)]
-        if files and SUCCESS not in files:
+        is_whole, started = SUCCESS in files, f"{name}/{_STARTED}"
+        if not is_whole and (files or not _begins(storage, started)):
             raise ConflictError(
                 f"'{location}' has files of a write that was interrupted, or still goes on: it has no "
                 f"'{SUCCESS}'. If it was interrupted, remove the directory, or give another one",
                 file=location,
             )
-        if files:
+        if not is_whole and storage.exists(f"{name}/{SUCCESS}"):  # another has begun and ended meanwhile
+            storage.delete(started)
+            is_whole = True
+        if is_whole:
             raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
         directory = NewDirectory(storage, name, names)
         try:
@@ -125,17 +132,31 @@ def new_directory(location: str, names: Iterable[str]) -> Iterator[NewDirectory]
         storage.close()
 
 
+def _begins(storage: Storage, path: str) -> bool:
+    """Write a file that says so; return False if another process has begun before."""
+    run = SYSTEM.unique(8).encode()
+    try:
+        storage.write(path, run)
+    except ConflictError:
+        with suppress(MissingError):
+            return storage.read(path) == run  # the answer to our own request was lost
+        return False
+    return True
+
+
 class NewDirectory:
     """A directory to which `store_in_directory` adds files; `finish` says that it is whole."""
 
     def __init__(self, storage: Storage, name: str, names: Iterable[str]) -> None:
         self._storage = storage
         self._name = name
-        self._paths = [f"{name}/{file}" for file in (*names, SUCCESS)]
+        self._paths = [f"{name}/{file}" for file in (*names, SUCCESS, _STARTED)]
 
     def finish(self, success: bytes) -> None:
         """Write the file that comes last."""
         self._storage.write(f"{self._name}/{SUCCESS}", success)
+        with suppress(StateStoreError):  # nobody reads it
+            self._storage.delete(f"{self._name}/{_STARTED}")
 
     def remove(self) -> None:
         """Remove the files that are there."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,10 +21,11 @@ from dataset.readers import readers
 from state_store.cli.main import main
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.snapshots.restore import StateStoreError
+from state_store.core.storage.contract import Entry
 from state_store.core.storage.local import LocalStorage
 from state_store.data import migration
 from state_store.data.dataset import export
-from state_store.data.dataset.export import NewDirectory
+from state_store.data.dataset.export import NewDirectory, new_directory
 from state_store.data.dataset.rewriting import copying
 from state_store.data.query import Query, targets
 from state_store.data.query.targets import Stopped, new_checkpoint, refuse_nested
@@ -352,7 +353,7 @@ def test_an_export_to_another_storage_that_was_killed_is_refused(
         killed.setattr(NewDirectory, "finish", _killed_after(0, NewDirectory.finish))
         with pytest.raises(_Killed):
             state_store.export(source, target)
-    assert len(list(target.iterdir())) == written
+    assert len(list(target.glob("*.parquet"))) == written
     with pytest.raises(OptionError, match=r"interrupted.*'_SUCCESS'.*remove the directory, and export again"):
         state_store.import_state(source, target, tmp_path / "imported")
     with pytest.raises(
@@ -362,6 +363,34 @@ def test_an_export_to_another_storage_that_was_killed_is_refused(
     shutil.rmtree(target)
     assert state_store.export(source, target) == rows_of(source).num_rows
     state_store.import_state(source, target, tmp_path / "imported")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_of_two_exports_to_another_storage_that_begin_at_once_one_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """Both found no file; the one that came second to `_SUCCESS` removed the files of both."""
+    target = tmp_path / "exported"
+    monkeypatch.setattr(export, "local_path", lambda _: None)
+    list_files, entered = LocalStorage.list_files, ExitStack()
+
+    def another_meanwhile(storage: LocalStorage, directory: str) -> list[Entry]:
+        files = list_files(storage, directory)
+        if directory == "exported":
+            monkeypatch.setattr(LocalStorage, "list_files", list_files)
+            other = entered.enter_context(new_directory(str(target), ["part-00000.parquet"]))
+            (target / "part-00000.parquet").write_bytes(b"of the other")
+            if ends:
+                other.finish(b"{}")
+        return files
+
+    monkeypatch.setattr(LocalStorage, "list_files", another_meanwhile)
+    with pytest.raises(ConflictError, match="exists already" if ends else "still goes on"):
+        state_store.export(source, target)
+    assert (target / "part-00000.parquet").read_bytes() == b"of the other"
+    entered.close()
+    left = {path.name for path in target.iterdir()}
+    assert left == {"part-00000.parquet", "_SUCCESS" if ends else "_started"}
 
 
 class _Killed(BaseException):
