@@ -389,7 +389,7 @@ class Stores:
         """Close a store, and remove its local files, those that a dead predecessor of this agent left too.
 
         Returns:
-            True if a merge or a clean-up is owed to the store: it is made first, and the event `closed` follows.
+            True if a merge or a clean-up is owed to the store: it comes first, and then the event `closed`.
 
         Raises:
             BusyError: The store is closed already.

@@ -43,10 +43,10 @@ from state_store.core.engine.database import Database, DatabaseSettings, write_d
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.runtime import SYSTEM, Closing, Runtime
 from state_store.core.snapshots import merge
-from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.context import StoreContext, workspace_of
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.local_disk import local_disk_errors, of_local_disk
 from state_store.core.storage.open import open_storage
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.rows.decoder import decode
@@ -180,6 +180,10 @@ def after(prefix: bytes) -> bytes:
     return stem[:-1] + bytes([stem[-1] + 1])
 
 
+def _workspace_of(store: EmbeddedStore, *_others: object, **_options: object) -> Path:
+    return workspace_of(store._context)
+
+
 class EmbeddedStore(Closing):
     """A store at one version. Use it as a context manager, whose end removes the local files.
 
@@ -267,7 +271,7 @@ class EmbeddedStore(Closing):
         """Return the versions that can be restored and whose commit succeeded, oldest first."""
         return _counted(read_listing(self._context.storage))
 
-    @local_disk_errors()
+    @of_local_disk(_workspace_of)
     def load(self, version: VersionId | None = None) -> VersionId:
         """Go to another version, by default to the newest; changes since the last commit are dropped.
 
@@ -353,7 +357,7 @@ class EmbeddedStore(Closing):
 
     # ---- versions ----------------------------------------------------------------------------------------
 
-    @local_disk_errors()
+    @of_local_disk(_workspace_of)
     def commit(self) -> VersionId:
         """Commit the writes durably as the next version, and return it.
 
@@ -395,7 +399,7 @@ class EmbeddedStore(Closing):
         """Drop the changes since the last commit."""
         self._changes = WriteBuffer(self._version, self._committed, self._last_family)
 
-    @local_disk_errors()
+    @of_local_disk(_workspace_of)
     def checkpoint(self, *, full: bool = False) -> merge.Published:
         """Publish a snapshot of the committed version.
 

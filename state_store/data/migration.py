@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from state_store.core.runtime import ScratchDirectory
 from state_store.core.settings import session
 from state_store.core.settings.option import PREFIX
 from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.local_disk import tells_full_disk
+from state_store.data.dataset.export import local_path
 from state_store.data.dataset.partitions import identified
 from state_store.data.dataset.rewriting import copying
 from state_store.data.dataset.rewriting.store_writer import Receipts, WrittenStore
@@ -36,7 +39,7 @@ from state_store.data.jobs import Workers, workers
 from state_store.data.query import LISTED_AT_ONCE, Operator, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
-from state_store.errors import MissingError, OptionError, StateStoreError, from_json
+from state_store.errors import MissingError, OptionError, StateStoreError, StorageError, from_json
 from state_store.session.jar import JvmProgram
 from state_store.session.releases import installed_spark, minor_of
 
@@ -434,14 +437,14 @@ class _Migration:
     ) -> Migrated:
         """Copy all stores, and then Spark's logs."""
         with (
-            new_checkpoint("migrate", self._query.location, target) as (storage, _),
+            new_checkpoint("migrate", self._query.location, target) as (storage, location),
             JvmProgram(
                 PROGRAM, self._request().of(self._location, [*self._versions], threads), memory=memory
             ) as program,
         ):
             self._describe(storage)
             with self._stopped.during():
-                done = list(_followed(program, progress))
+                done = list(_followed(program, progress, _disks(location)))
             ids = {store.key: store.checkpoint_id for store in done if store.checkpoint_id is not None}
             return self._finish(storage, ids, sum(store.rows for store in done))
 
@@ -655,7 +658,7 @@ class _TaskCopy:
                     copying.copy_operator(source, local, operator)
             request = self.request.of(copying.hadoop_uri(scratch), todo, self.threads)
             with JvmProgram(PROGRAM, request, memory=self.memory) as program:
-                for store in _followed(program, progress):
+                for store in _followed(program, progress, [tempfile.gettempdir()]):
                     done[store.key] = self._stored(store, Path(scratch) / store.key.path)
         return done
 
@@ -680,15 +683,20 @@ class _TaskCopy:
         return counted
 
 
-def _followed(program: JvmProgram, progress: RowProgress | None) -> Iterator[StoreDone]:
+def _disks(target: str) -> list[str]:
+    """Return the directories on local disks that a migration without Spark fills."""
+    return [tempfile.gettempdir(), *([] if local_path(target) is None else [target])]
+
+
+def _followed(program: JvmProgram, progress: RowProgress | None, disks: Sequence[str]) -> Iterator[StoreDone]:
     """Follow the program to its end; yield the stores as they are done.
 
-    Raises the error that the program reports.
+    Raises the error that the program reports, if a disk is full with the `disks` that may be.
     """
     reported = announced = done = 0
     for event in map(event_of, program.events()):
         if isinstance(event, CopyFailed):
-            raise event.error
+            raise _with_disks(event.error, disks)
         if isinstance(event, StoreDone):
             done += 1
             yield event
@@ -705,3 +713,13 @@ def _followed(program: JvmProgram, progress: RowProgress | None) -> Iterator[Sto
                 announced += 1
                 progress.expect(event.rows)
             progress.store_done()
+
+
+def _with_disks(error: StateStoreError, disks: Sequence[str]) -> StateStoreError:
+    """Return an error of the program; a full disk, which passes for damage there, with what a user can do."""
+    if not tells_full_disk(error.message):
+        return error
+    full = " or ".join(f"'{directory}'" for directory in disks)
+    return StorageError(
+        f"{error.message} (free space in {full}, or set TMPDIR to another directory)", file=disks[-1]
+    )

@@ -496,10 +496,10 @@ class Database(Closing):
         SYSTEM.sleep(_IDLE_POLL_S)
 
     def _check_compacted(self) -> None:
-        """Raise the error of a compaction that has failed: RocksDB keeps it, and returns as if it had been made.
+        """Raise the error of a compaction that has failed: RocksDB returns as if it had been made.
 
-        After other failures than a full disk RocksDB stops, and every write has the reason, a flush of nothing
-        as well. Only a full disk it takes for one that has room again soon, and goes on.
+        After other failures than a full disk RocksDB stops, and every write has the reason, a flush of
+        nothing as well. Only a full disk it takes for one that has room again soon, and goes on.
 
         Raises:
             LocalDiskError: If the disk is full.

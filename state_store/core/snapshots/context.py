@@ -99,6 +99,11 @@ class StoreContext:
         return parallel(SMALL_AT_ONCE * self.transfer_threads, work, items, runtime=self.runtime)
 
 
+def workspace_of(context: StoreContext, *_others: object, **_options: object) -> Path:
+    """Return a path in the local directory of a store, for errors that name no file."""
+    return context.workspace.incoming
+
+
 class MeasuredStorage(ForwardingStorage):
     """Storage for one operation that reports the time of each successful request to `times`."""
 

@@ -56,9 +56,10 @@ from state_store.core.snapshots.context import (
     describe,
     ingest_deltas,
     wanted_deltas,
+    workspace_of,
 )
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.local_disk import link_or_copy, local_disk_errors
+from state_store.core.storage.local_disk import link_or_copy, of_local_disk
 from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError
 
 KINDS = (INGEST, INCREMENTAL, FULL)
@@ -86,7 +87,7 @@ class Merged:
     sparse: frozenset[str] = frozenset()
 
 
-@local_disk_errors()
+@of_local_disk(workspace_of)
 def merge(
     context: StoreContext,
     base: LocalDatabase,
@@ -205,7 +206,7 @@ class Published:
     phases: Mapping[str, float]
 
 
-@local_disk_errors()
+@of_local_disk(workspace_of)
 def publish(
     context: StoreContext,
     base: LocalDatabase,

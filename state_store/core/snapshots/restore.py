@@ -52,9 +52,10 @@ from state_store.core.snapshots.context import (
     ingest_deltas,
     wanted_deltas,
     wanted_tables,
+    workspace_of,
 )
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.local_disk import of_local_disk
 from state_store.errors import ConflictError, DamagedError, FormatError, MissingError, StateStoreError
 
 LOOSE_DIRECTORY = "deltas"
@@ -163,7 +164,7 @@ class RestoreRun:
             self.phases[name] = self.phases.get(name, 0.0) + (self.clock_s() - start) * 1000
 
 
-@local_disk_errors()
+@of_local_disk(workspace_of)
 def restore(
     context: StoreContext,
     version: VersionId,

@@ -77,11 +77,12 @@ from state_store.core.snapshots.context import (
     check_version,
     describe,
     ingest_deltas,
+    workspace_of,
 )
 from state_store.core.snapshots.merge import Laps, Merged, Published, publish_written, tail_of, take_back
 from state_store.core.snapshots.restore import LOOSE_DIRECTORY, Restored
 from state_store.core.storage.contract import Span, Storage
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.local_disk import of_local_disk
 from state_store.errors import DamagedError, FormatError
 
 T = TypeVar("T")
@@ -412,7 +413,7 @@ def new_rows(rows: Iterator[tuple[bytes, bytes]], metadata: DeltaMetadata) -> It
     yield SortedRows(all_rows, metadata.keys, metadata.column_families)
 
 
-@local_disk_errors()
+@of_local_disk(workspace_of)
 def publish_rows(
     context: StoreContext,
     version: VersionId,
@@ -559,7 +560,7 @@ def is_young(result: Restored) -> bool:
     return oldest > 0 and young * _MIN_RATIO <= oldest_bytes
 
 
-@local_disk_errors()
+@of_local_disk(workspace_of)
 def merge_young(context: StoreContext, result: Restored, room_bytes: int) -> Merged:
     """Compact the newest runs of a restored version that fit on the disk, in the directory of the restore.
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import logging
 import os
 import shutil
@@ -22,12 +23,16 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
 from state_store.errors import LocalDiskError
 
 _LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 StrPath = str | os.PathLike[str]
 
@@ -274,6 +279,20 @@ def local_disk_errors(file: StrPath | None = None) -> Iterator[None]:
         raise local_disk_error(error, file) from error
 
 
+def of_local_disk(directory_of: Callable[..., Path]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Do as `local_disk_errors` around each call of a function; `directory_of` gets the call's arguments."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with local_disk_errors(directory_of(*args, **kwargs)):
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
 def local_disk_error(error: OSError, file: StrPath | None = None) -> LocalDiskError:
     """Return the error to raise for `error`, which is about the local file `file` unless it names another."""
     named = error.filename2 or error.filename or file
@@ -297,6 +316,11 @@ def remedy(code: int | None) -> str:
 def code_in(text: str) -> int | None:
     """Return the number of the error of a local disk that a message of RocksDB names, or None."""
     return next((code for code in _REMEDIES if os.strerror(code) in text), None)
+
+
+def tells_full_disk(text: str) -> bool:
+    """Return True if a message of another program names the error of a full disk."""
+    return any(os.strerror(code) in text for code in _FULL)
 
 
 def blames_local_file(error: OSError, local: StrPath) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory, removed_at_end
 from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.contract import with_remedy
 from state_store.core.storage.local import LocalStorage
 from state_store.core.storage.open import SCHEMES
 from state_store.data.jobs import Workers
@@ -91,7 +92,7 @@ def writing_file(path: Path) -> Iterator[Callable[[Iterable[T]], Iterator[T]]]:
     except OSError as error:
         if error.filename is not None or error in failed:
             raise
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        reason = with_remedy(os.strerror(error.errno) if error.errno else str(error))
         raise StorageError(f"cannot write '{path}': {reason}", file=str(path)) from error
 
 

@@ -181,7 +181,7 @@ def test_damage_that_a_compaction_meets_is_damage(filled: Database) -> None:
     text = bytearray(largest.read_bytes())
     text[20_000:21_000] = bytes(1000)
     largest.write_bytes(text)
-    with pytest.raises(DamagedError, match="cannot compact .*checksum mismatch") as failure:
+    with pytest.raises(DamagedError, match=r"cannot compact .*checksum mismatch") as failure:
         filled.compact_all()
     assert failure.value.file == str(largest)
 

@@ -555,7 +555,7 @@ def test_no_process_takes_over_what_another_has_just_completed(tmp_path, monkeyp
 
     monkeypatch.setattr(targets, "_is_begun", another_meanwhile)
     with (
-        pytest.raises(ConflictError, match="was completed meanwhile, by another process$"),
+        pytest.raises(ConflictError, match=r"was completed meanwhile, by another process$"),
         new_checkpoint("copy", None, target, goes_on=True),
     ):
         raise AssertionError("it goes on")

@@ -490,7 +490,7 @@ def test_the_first_of_two_stops_when_the_second_has_taken_its_place(tmp_path, mo
         documents.append((target / "_written/reached.json").read_bytes())
 
     monkeypatch.setattr(module.Beside, "_round", taken_meanwhile)
-    with pytest.raises(ConflictError, match="not written by this process any more.*Another process"):
+    with pytest.raises(ConflictError, match=r"not written by this process any more.*Another process"):
         repartition(str(query.root), str(target), 4, running=True)
     assert documents == [(target / "_written/reached.json").read_bytes()]
     repartition(str(query.root), str(target), 4)
