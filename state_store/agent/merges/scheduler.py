@@ -437,8 +437,8 @@ class ScheduledStore:
         merge      idle -> a `job` runs -> idle; the last ones are `last_made` and `last_failed`
         clean-up   none -> owed (`owes_cleanup`), after a snapshot -> none, when it has ended;
                    the snapshot after a clean-up by Spark (`is_cleaned`) owes none
-        provider   open -> lingering (`lingers_until_s`), if a merge or a clean-up is owed when it is
-                   closed -> closed; a job or a clean-up that is owed keeps the store lingering, beyond that time, too
+        provider   open -> lingering (`lingers_until_s`), if something is owed when it is closed -> closed;
+                   a job or a clean-up that is owed keeps the store lingering, beyond that time, too
     """
 
     def __init__(self, store: OpenStore) -> None:

@@ -196,7 +196,7 @@ def test_a_clean_up_that_is_owed_comes_before_the_close(
     job = Job(client, tmp_path / "state", maxDeltas="100")
     job.commit(rows())
     root = Path(job.opened["incoming"]).parent
-    begins, goes_on, there = threading.Event(), threading.Event(), []
+    begins, goes_on, looks = threading.Event(), threading.Event(), []
     clean = scheduler._clean
     assert clean is not None
 
@@ -204,7 +204,7 @@ def test_a_clean_up_that_is_owed_comes_before_the_close(
         begins.set()
         assert goes_on.wait(PATIENCE_S)
         clean(store)
-        there.append(root.exists())
+        looks.append(root.exists())
 
     monkeypatch.setattr(scheduler, "_clean", slowly)
     with scheduler._changed:
@@ -221,7 +221,7 @@ def test_a_clean_up_that_is_owed_comes_before_the_close(
     goes_on.set()
     (event,) = job.events()
     assert event["event"] == "closed"
-    assert there == [True]
+    assert looks == [True]
     assert not root.exists()
     assert not scheduler._entries
     assert "failed" not in caplog.text

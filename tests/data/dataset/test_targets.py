@@ -366,7 +366,7 @@ def test_an_export_to_another_storage_that_was_killed_is_refused(
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_of_two_exports_to_another_storage_that_begin_at_once_one_is_refused(
+def test_an_export_that_begins_beside_another_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """Both found no file; the one that came second to `_SUCCESS` removed the files of both."""
@@ -517,13 +517,13 @@ def test_arguments_of_a_migration_are_checked_before_anything_is_written(
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_of_two_that_begin_at_once_all_but_one_are_refused(tmp_path, monkeypatch, ends):
+def test_a_writer_that_begins_beside_another_is_refused(tmp_path, monkeypatch, ends):
     """Both found the directory empty; the second removed what the first had written."""
     target = tmp_path / "target"
-    begun = targets._is_begun
+    is_begun_now = targets._is_begun
 
     def another_meanwhile(*arguments):
-        is_begun = begun(*arguments)
+        is_begun = is_begun_now(*arguments)
         monkeypatch.undo()
         with new_checkpoint("import", None, target, ends=ends) as (storage, _):
             storage.write("state/0/0/x", b"rows")
@@ -542,12 +542,12 @@ def test_of_two_that_begin_at_once_all_but_one_are_refused(tmp_path, monkeypatch
 
 def test_no_process_takes_over_what_another_has_just_completed(tmp_path, monkeypatch):
     target = tmp_path / "target"
-    begun = targets._is_begun
+    is_begun_now = targets._is_begun
     with new_checkpoint("copy", None, target, goes_on=True, ends=False) as (storage, _):
         storage.write("metadata", b"{}")
 
     def another_meanwhile(*arguments):
-        is_begun = begun(*arguments)
+        is_begun = is_begun_now(*arguments)
         monkeypatch.undo()
         with new_checkpoint("copy", None, target, goes_on=True):
             pass
