@@ -62,8 +62,8 @@ MUTANTS = [
     Mutant(
         "a compaction that has met a full disk passes for one that was made",
         _DATABASE,
-        'if self._property("rocksdb.background-errors"):',
-        "if False:",
+        'if not self._property("rocksdb.background-errors"):',
+        "if True:",
         _DATABASE_TESTS,
     ),
     Mutant(

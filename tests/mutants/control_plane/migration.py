@@ -49,9 +49,9 @@ MUTANTS = [
     ),
     Mutant(
         "a round goes on with a checkpoint that is complete",
-        f"{REWRITING}/beside.py",
-        "if marker_of(self._storage) is None:",
-        "if False:",
+        TARGETS,
+        """raise ConflictError(f"'{location}' was completed meanwhile, by another process", file=location)""",
+        "pass",
         BESIDE,
     ),
     Mutant(
