@@ -94,9 +94,9 @@ def test_a_random_function_is_as_on_sparks_operator(spark, seed):
 
 @pytest.mark.tier("more")
 @pytest.mark.older(more=("4.1",), long=("4.2", "4.0"))
-@pytest.mark.parametrize("seed", [69, 40_027, 60_006, 60_060, 60_063, 95_039])
+@pytest.mark.parametrize("seed", [69, 40_027, 60_006, 60_060, 60_063, 95_039, 1_208_000])
 def test_a_random_function_that_once_differed_is_as_on_sparks_operator(spark, seed):
-    """A timeout beyond a long, columns that Spark 4.1 casts as Arrow could not make them, types in errors."""
+    """A timeout beyond a long, columns that only Spark 4.1 casts, types in errors, two errors at once."""
     check(spark, *case(seed))
 
 
@@ -169,7 +169,14 @@ def check(spark, program, batches, options):
         for name, setting in before.items():
             spark.conf.unset(name) if setting is None else spark.conf.set(name, setting)
     for name, expected in stock.items():
-        assert ours[name] == expected, (name, program)
+        is_known = name == "error" and _is_later(expected, ours[name])
+        assert is_known or ours[name] == expected, (name, program)
+
+
+def _is_later(stock, ours):
+    """Return True if Spark's worker told the error of a frame, and this one that of a state beside it."""
+    of_frame, of_state = "Failed to convert the value of the column", "[STRUCT_ARRAY_LENGTH_MISMATCH]"
+    return of_frame in (stock or "") and of_state in (ours or "")
 
 
 def played(spark, program, function, batches):
