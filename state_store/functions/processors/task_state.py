@@ -179,7 +179,7 @@ class Session:
         self._groups_before = 0
 
     def begin(self, keys: Sequence[Any], next_keys: Sequence[Any] = ()) -> None:
-        """Start a run over groups with these keys; ask for that of the next run, if its keys are known."""
+        """Start a run over groups with these keys; ask for the state of that with `next_keys`, if given."""
         run, self._ahead = self._ahead, None
         if run is None or run.keys != keys:
             run = self._new_run(keys)

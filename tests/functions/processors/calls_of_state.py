@@ -38,6 +38,8 @@ READS = frozenset(
     )
 )
 
+_NULL = b"\0"
+
 
 class Given:
     """Takes operations as a task sends them, and keeps what they carry as values of Python."""
@@ -96,7 +98,7 @@ class MapState:
                 key = unpickled(arguments[1])
                 place = self._encoded(key)
                 if code in (operations.MAP_UPDATE, operations.MAP_UPDATES):
-                    present[place] = (self._sent(key), self._sent(unpickled(arguments[-1])))
+                    present[place] = (self._stored(key), self._sent(unpickled(arguments[-1])))
                     self.updates += arguments[2] if code == operations.MAP_UPDATES else 1
                 elif code == operations.MAP_REMOVE:
                     present.pop(place, None)
@@ -112,6 +114,13 @@ class MapState:
 
     def _map(self, key: Any) -> dict[bytes, tuple[Any, Any]]:
         return self.maps.setdefault(unpickled(key), {})
+
+    def _stored(self, key: tuple[Any, ...]) -> Any:
+        """Return a key as the JVM gives it back: a plain value of another type than its column's is null."""
+        if not self._plain:
+            return pickle.dumps(key)
+        kinds = [field.dataType for field in self._keys.fields]
+        return tuple(v if encoded(v, kind) != _NULL else None for v, kind in zip(key, kinds, strict=True))
 
     def _sent(self, value: tuple[Any, ...]) -> Any:
         return value if self._plain else pickle.dumps(value)
@@ -162,4 +171,4 @@ def encoded(value: Any, kind: types.DataType) -> bytes:
     else:
         assert isinstance(kind, types.ArrayType)
         data = None if value is None else b"".join(encoded(item, kind.elementType) for item in value)
-    return b"\0" if data is None else b"\1" + struct.pack(">i", len(data)) + data
+    return _NULL if data is None else b"\1" + struct.pack(">i", len(data)) + data

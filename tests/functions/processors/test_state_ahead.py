@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import socket
 import struct
@@ -10,14 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import wire
 from calls_of_state import MapState
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.streaming import StatefulProcessor
 from waiting import PATIENCE_S
 
+from state_store.functions.processors.processor_loop import ProcessorLoop, TaskHeader
 from state_store.functions.processors.task_state import DONE, REFUSED, Channel, RowCodec, Session
 from state_store.functions.processors.variables import BatchedMap
 
@@ -178,3 +182,37 @@ def test_a_write_that_is_refused_in_a_posted_message_fails_the_next_call_and_the
             entries.exists()
         with pytest.raises(PySparkRuntimeError, match="state of processors: no room"):
             session.begin([(2,)])
+
+
+class Looks(StatefulProcessor):
+    """Looks for one key in the map of each group."""
+
+    def init(self, handle: Any) -> None:
+        self._entries = handle.getMapState("entries", LONG, LONG)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        assert not self._entries.containsKey((1,))
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+def test_no_run_is_asked_for_before_the_first_has_shown_what_is_read():
+    store = MapState(LONG, plain=True)
+
+    def answer(name: str, *message: Any) -> Any:
+        return store.call(name, *message) if name == "run" else 0
+
+    with closing(Server(answer)) as server:
+        numbers = dict.fromkeys(("first_value", "max_bytes", "max_group_bytes"), 0)
+        times = {"batch_time_ms": -1, "watermark_ms": -1, "time_zone": "UTC"}
+        limits = {"max_records": 500, "max_state_records": 500}
+        of_rows = {"key": LONG.jsonValue(), "key_offsets": "0", "of_rows": True, "runner": {}}
+        header = {"address": server.address, "secret": "secret", **numbers, **times, **limits, **of_rows}
+        loop = ProcessorLoop(Looks(), LONG, TaskHeader(json.dumps(header), "none"))
+        batches = [pa.record_batch({"n": list(range(start, start + 2500))}) for start in (0, 2500)]
+        assert list(loop.answers(iter(batches))) == []
+    runs = [(len(message[2]), bool(message[1])) for message in server.calls if message[0] == "run"]
+    single_reads, fetches = [(0, True)] * 32, [1000, 1000, 468, 1000, 1000, 500]
+    assert runs == [*single_reads, *((groups, False) for groups in fetches)]
