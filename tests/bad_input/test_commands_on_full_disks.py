@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mounted_disks import mounted_disk
 
 import state_store
 from state_store.cli.main import main
@@ -36,15 +36,8 @@ IN_PLACE = {"full": ["full"], "repair": ["repair", "--apply"]}
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 60 MiB."""
-    mounted = tmp_path / "small"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", mounted]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a file system")
-    try:
-        yield mounted
-    finally:
-        subprocess.run(["umount", "-l", mounted], check=True)
+    with mounted_disk(tmp_path / "small", "60m") as path:
+        yield path
 
 
 def fill(disk: Path, left_kib: int) -> Path:

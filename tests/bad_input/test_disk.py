@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from agent.harness import AgentProcess, Job, contents, rows_of
+from mounted_disks import mounted_disk
 
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import StateStoreError, StorageError
@@ -90,25 +90,20 @@ class TestNoRoom:
 
     def test_a_full_file_system_is_named(self, tmp_path: Path) -> None:
         """The real thing: a file system of 1 MiB as checkpoint storage, until it is full."""
-        mounted = tmp_path / "small"
-        mounted.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mounted]
-        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-            pytest.skip("needs the right to mount a file system")
-        try:
-            with AgentProcess(tmp_path / "local") as agent:
-                job = Job(agent.connect(), mounted / "state")
-                with pytest.raises(StorageError, match="No space left on device"):
-                    for batch in range(100):
-                        job.commit({b"\0\0%d-%d" % (batch, row): os.urandom(100) for row in range(500)})
-                assert job.version > 2
-                assert not list(job.location.rglob("*.tmp"))
-                with pytest.raises(StorageError, match="No space left on device"):
-                    job.merge("full")
-                assert not list(job.location.glob("snapshot/*"))
-                assert rows_of(job.restore()) == job.state
-        finally:
-            subprocess.run(["umount", "-l", mounted], check=True)
+        with (
+            mounted_disk(tmp_path / "small", "1m") as mounted,
+            AgentProcess(tmp_path / "local") as agent,
+        ):
+            job = Job(agent.connect(), mounted / "state")
+            with pytest.raises(StorageError, match="No space left on device"):
+                for batch in range(100):
+                    job.commit({b"\0\0%d-%d" % (batch, row): os.urandom(100) for row in range(500)})
+            assert job.version > 2
+            assert not list(job.location.rglob("*.tmp"))
+            with pytest.raises(StorageError, match="No space left on device"):
+                job.merge("full")
+            assert not list(job.location.glob("snapshot/*"))
+            assert rows_of(job.restore()) == job.state
 
 
 def write_as_nobody(directory: Path) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from driver import DriverError, Jvm
+from mounted_disks import mounted_disk
 
 from state_store.agent.lazy.file_cache import MIN_BYTES
 
@@ -22,14 +22,8 @@ ROWS = {f"key{n:05d}": f"{n:06d}" * 100 for n in range(KEYS)}
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield a file system that is smaller than the least room of the cache of pages."""
-    path = tmp_path / "small"
-    path.mkdir()
-    size = f"size={DISK_BYTES}"
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", path], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.decode()}")
-    yield path
-    subprocess.run(["umount", "--lazy", path], check=True)
+    with mounted_disk(tmp_path / "small", str(DISK_BYTES)) as path:
+        yield path
 
 
 @pytest.fixture

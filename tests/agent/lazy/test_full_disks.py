@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mounted_disks import mounted_disk
 from runtimes import AdjustedRuntime
 
 from agent.harness import PATIENCE_S, Job
@@ -239,13 +239,8 @@ def test_a_disk_that_stays_full_fails_the_read_alone(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield a file system of 8 MiB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", path], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.decode()}")
-    yield path
-    subprocess.run(["umount", "--lazy", path], check=True)
+    with mounted_disk(tmp_path / "small", "8m") as path:
+        yield path
 
 
 def test_the_cache_gives_way_on_a_real_disk_and_grows_back(written: Job, small_disk: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from mounted_disks import mounted_disk
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from queries import session_settings
@@ -233,13 +234,8 @@ def test_empty_and_large_keys_and_values_are_kept(spark, tmp_path, size: int):
 @pytest.fixture
 def small_disk(tmp_path) -> Iterator[Path]:
     """Yield a file system of 2 MiB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", path], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.decode()}")
-    yield path
-    subprocess.run(["umount", path], check=True)
+    with mounted_disk(tmp_path / "small", "2m") as path:
+        yield path
 
 
 def test_a_full_disk_fails_the_batch_and_loses_nothing(spark, tmp_path, small_disk):
